@@ -1,0 +1,472 @@
+"""What a backend is: the contract of an engine, the spec of its tensors, and how kernels settle.
+
+A backend lists only what its engine does differently. Kernels are plain functions over native
+arrays, named after the ops; each is settled once for each dtype, when it is first used:
+
+    the backend's own override -> the engine's function of that name -> the portable version,
+    written over settled kernels -> a function that raises UnsupportedOpError
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from ember_ml import dtypes
+from ember_ml.dtypes import DType
+from ember_ml.errors import DeviceError, DomainError, DTypeError, UnsupportedOpError
+
+__all__ = ["Backend", "Entry", "Kernel", "Kernels", "NativeArray", "Spec", "host_memory"]
+
+# The array of an engine. Engines share no base class, so this is the boundary of static typing.
+NativeArray = Any
+Kernel = Callable[..., NativeArray]
+# A settled kernel with the spec of what it returns.
+Entry = tuple[Kernel, "Spec"]
+
+_SCALARS_KEPT = 512
+
+
+class Spec:
+    """Where and what a tensor is: its backend, device and dtype, as one shared object.
+
+    Two tensors that agree in all three hold the same Spec, so that the fast path of every op
+    asks one question. `kernels` maps op names to what runs for tensors of this spec.
+    """
+
+    __slots__ = ("_scalars", "backend", "device", "dtype", "kernels", "native_type")
+
+    def __init__(self, backend: Backend, dtype: DType, device: str) -> None:
+        self.backend: Final = backend
+        self.dtype: Final = dtype
+        self.device: Final = device
+        self.native_type: Final[type] = backend.native_type
+        self.kernels: Final[dict[str, Entry]] = {}
+        self._scalars: Final[dict[object, NativeArray]] = {}
+
+    def __repr__(self) -> str:
+        return f"Spec({self.backend.name}, {self.dtype}, {self.device})"
+
+    def with_dtype(self, dtype: DType) -> Spec:
+        """The spec of the same backend and device with another dtype."""
+        return self if dtype is self.dtype else self.backend.spec(dtype, self.device)
+
+    def scalar(self, value: object) -> NativeArray:
+        """A 0-d native array of this spec for a Python number; recent ones are kept.
+
+        Callers must only read it.
+        """
+        # 0.0 and -0.0 are equal but not the same: zeros are told apart by how they print.
+        key = value if value else repr(value)
+        found = self._scalars.get(key)
+        if found is None:
+            found = self.backend.scalar(self._checked(value), self)
+            if len(self._scalars) >= _SCALARS_KEPT:
+                self._scalars.clear()
+            self._scalars[key] = found
+        return found
+
+    def _checked(self, value: object) -> object:
+        if self.dtype.is_integer and isinstance(value, int) and not dtypes.fits(value, self.dtype):
+            raise DomainError(f"{value} is out of the range of {self.dtype}")
+        return value
+
+
+class Kernels:
+    """The settled kernels of a backend as a namespace over native arrays, for portable kernels.
+
+    `xp.add(a, b)` runs the kernel that is settled for the dtype of `a`.
+    """
+
+    def __init__(self, backend: Backend, chapter: str = "") -> None:
+        self._backend = backend
+        self._chapter = chapter
+
+    def __getattr__(self, name: str) -> Kernel:
+        if name in ("linalg", "fft"):
+            namespace = Kernels(self._backend, name + ".")
+            setattr(self, name, namespace)
+            return namespace  # type: ignore[return-value]  # a namespace of kernels, not a kernel
+        backend, full = self._backend, self._chapter + name
+
+        def kernel(x: NativeArray, *options: Any, **named: Any) -> NativeArray:
+            first = x[0] if isinstance(x, list | tuple) else x
+            return backend.entry(backend.spec_of(first), full)[0](x, *options, **named)
+
+        setattr(self, name, kernel)
+        return kernel
+
+    def cast(self, x: NativeArray, dtype: DType) -> NativeArray:
+        """`x` with another dtype."""
+        return self._backend.cast(x, dtype)
+
+    def dtype(self, x: NativeArray) -> DType:
+        """The dtype of a native array."""
+        return self._backend.dtype_of(x)
+
+    def full(self, shape: tuple[int, ...], value: object, like: NativeArray) -> NativeArray:
+        """A constant array of the dtype and device of `like`."""
+        return self._backend.full(shape, value, self._backend.spec_of(like))
+
+    def host(self, array: np.ndarray[Any, Any], like: NativeArray) -> NativeArray:
+        """A NumPy array of any dtype as a native array beside `like`."""
+        spec = self._backend.spec(dtypes.to_dtype(array.dtype), self._backend.device_of(like))
+        return self._backend.from_numpy(array, spec)
+
+
+class Backend:
+    """An engine behind ember_ml. Subclass it, fill in the engine's differences, register it.
+
+    Kernels take native arrays and positional options in the order of the array API standard
+    (reductions: `axis=` and `keepdims=` by keyword) and return native arrays.
+    """
+
+    name: ClassVar[str]
+    # The class of ordinary arrays; results of another class go through `settle_native`.
+    native_type: type
+    # Every class that is taken as an input of this backend, tracers and parameters included.
+    native_types: tuple[type, ...]
+    # Engine dtype of each DType that exists here.
+    native_dtypes: Mapping[DType, Any]
+    # Where functions are looked up, by chapter: "" the main namespace, "linalg", "fft".
+    namespaces: Mapping[str, tuple[object, ...]]
+    # Kernels of this backend's own, by full op name.
+    overrides: Mapping[str, Kernel]
+    # The engine's name for an op where it differs from the standard's.
+    aliases: Mapping[str, str] = {}
+    # Functions of the engine that share a name with an op but not its meaning.
+    shadowed: frozenset[str] = frozenset()
+    # True where a native array can be written in place.
+    mutable: bool = False
+    # The largest number of axes; None where there is no limit.
+    max_ndim: int | None = 64
+    # True where the engine itself raises IndexError for integer arrays out of bounds.
+    checks_indices: bool = False
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module: Final = module
+        self.kernels: Final = Kernels(self)
+        self._specs: Final[dict[tuple[DType, str], Spec]] = {}
+        self._dtype_of: Final[dict[Any, DType]] = {
+            native: dtype for dtype, native in self.native_dtypes.items()
+        }
+
+    def __repr__(self) -> str:
+        return f"<backend {self.name!r}>"
+
+    # --- Specs ------------------------------------------------------------------------------
+
+    def spec(self, dtype: DType, device: str | None = None) -> Spec:
+        """The spec of a dtype on a device (the canonical name; None is the default one)."""
+        key = (dtype, device or self.default_device())
+        found = self._specs.get(key)
+        if found is None:
+            self.require_dtype(dtype, key[1])
+            found = self._specs.setdefault(key, Spec(self, *key))
+        return found
+
+    def spec_of(self, native: NativeArray) -> Spec:
+        """The spec of a native array."""
+        return self.spec(self.dtype_of(native), self.device_of(native))
+
+    def supports(self, dtype: DType, device: str) -> bool:
+        """True where tensors of `dtype` can live on `device`."""
+        return dtype in self.native_dtypes
+
+    def require_dtype(self, dtype: DType, device: str) -> None:
+        """Raise DTypeError where `dtype` does not exist on `device`."""
+        if not self.supports(dtype, device):
+            have = ", ".join(d.name for d in self.native_dtypes if self.supports(d, device))
+            raise DTypeError(
+                f"the '{self.name}' backend has no {dtype} on device '{device}'; it has {have}"
+            )
+
+    def dtype_of(self, native: NativeArray) -> DType:
+        """The DType of a native array."""
+        found = self._dtype_of.get(native.dtype)
+        if found is None:
+            raise DTypeError(f"the '{self.name}' backend holds a {native.dtype} array, "
+                             f"which is no dtype of ember_ml; cast it first")
+        return found
+
+    def device_of(self, native: NativeArray) -> str:
+        """The canonical name of the device that holds a native array."""
+        return "cpu"
+
+    # --- Kernels ----------------------------------------------------------------------------
+
+    def entry(self, spec: Spec, name: str) -> Entry:
+        """The settled kernel of an op for tensors of `spec`, and the spec of its result."""
+        found = spec.kernels.get(name)
+        if found is None:
+            found = spec.kernels[name] = _settle(spec, name)
+        return found
+
+    def kernel(self, name: str, dtype: DType) -> Kernel:
+        """The kernel that runs op `name` on arrays of `dtype`.
+
+        Backends override this where a whole family of dtypes takes another way.
+        """
+        found = self.overrides.get(name)
+        if found is not None:
+            return found
+        chapter, _, short = name.rpartition(".")
+        if name not in self.shadowed:
+            for namespace in self.namespaces.get(chapter, ()):
+                found = getattr(namespace, self.aliases.get(name, short), None)
+                if found is not None:
+                    return found  # type: ignore[no-any-return]  # the engine is untyped here
+        return self.portable(name)
+
+    def portable(self, name: str) -> Kernel:
+        """The portable kernel of an op over this backend's kernels, or one that raises."""
+        from ember_ml.backend import portable
+
+        found = portable.KERNELS.get(name)
+        if found is None:
+            return self.unsupported(name)
+        kernels = self.kernels
+
+        def kernel(*args: Any, **options: Any) -> NativeArray:
+            return found(kernels, *args, **options)
+
+        return kernel
+
+    def hosted(self, name: str, dtype: DType) -> Kernel:
+        """The NumPy backend's kernel of an op, run on this backend's arrays in host memory."""
+        from ember_ml.backend import selection
+
+        kernel = selection.load("numpy").kernel(name, dtype)
+        types = self.native_types
+
+        def to_host(value: Any) -> Any:
+            if isinstance(value, types):
+                return self.to_numpy(value)
+            return [to_host(v) for v in value] if isinstance(value, list) else value
+
+        def run(x: NativeArray, *options: Any, **named: Any) -> NativeArray:
+            device = self.device_of(x[0] if isinstance(x, list) else x)
+            out = kernel(to_host(x), *map(to_host, options), **named)
+
+            def back(array: Any) -> NativeArray:
+                made = np.asarray(array)
+                return self.from_numpy(made, self.spec(dtypes.to_dtype(made.dtype), device))
+
+            return tuple(map(back, out)) if isinstance(out, tuple) else back(out)
+
+        return run
+
+    def unsupported(self, name: str, reason: str = "") -> Kernel:
+        """A kernel that says that the backend has none."""
+        text = f"ops.{name} has no kernel on the '{self.name}' backend" + (reason and f": {reason}")
+
+        def kernel(*args: Any, **options: Any) -> NativeArray:
+            raise UnsupportedOpError(text)
+
+        return kernel
+
+    def settle_native(self, native: NativeArray, spec: Spec) -> NativeArray:
+        """Make an ordinary array of a result whose class is not `native_type`."""
+        return native
+
+    # --- Arrays -----------------------------------------------------------------------------
+
+    def from_numpy(
+        self, array: np.ndarray[Any, Any], spec: Spec, copy: bool | None = None
+    ) -> NativeArray:
+        """A NumPy array whose dtype is that of `spec` as a native array there.
+
+        `copy=None` shares memory where the engine can, `False` raises where it cannot.
+        """
+        raise NotImplementedError
+
+    def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
+        """A native array as a NumPy array, without a copy where memory allows."""
+        raise NotImplementedError
+
+    def scalar(self, value: object, spec: Spec) -> NativeArray:
+        """A 0-d operand of `spec` for a Python number."""
+        return self.from_numpy(np.array(value, dtype=spec.dtype.numpy), spec, copy=True)
+
+    def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
+        """A new array filled with a Python number."""
+        return self.from_numpy(np.full(shape, value, dtype=spec.dtype.numpy), spec)
+
+    def empty(self, shape: tuple[int, ...], spec: Spec) -> NativeArray:
+        """A new array whose values do not matter."""
+        return self.full(shape, 0, spec)
+
+    def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
+        """`native` with another dtype; the same array where it has it already."""
+        raise NotImplementedError
+
+    def copy(self, native: NativeArray) -> NativeArray:
+        """A deep copy."""
+        raise NotImplementedError
+
+    def getitem(self, native: NativeArray, key: tuple[Any, ...]) -> NativeArray:
+        """`native[key]` for a key that is checked: see tensor/_indexing.py."""
+        return native[key]
+
+    def setitem(
+        self, native: NativeArray, key: tuple[Any, ...], value: NativeArray
+    ) -> NativeArray:
+        """Write `value` (of the same dtype, broadcastable) at a checked key; gives the array."""
+        native[key] = value
+        return native
+
+    def assign(self, native: NativeArray, value: NativeArray) -> NativeArray:
+        """Write all of `value` over `native`; gives the array that holds it."""
+        return value
+
+    def shares_memory(self, a: NativeArray, b: NativeArray) -> bool:
+        """True where writing one array could change the other."""
+        return a is b
+
+    def is_traced(self, native: NativeArray) -> bool:
+        """True where the array has no values yet, because a compiler is tracing."""
+        return False
+
+    def checks_values(self, native: NativeArray) -> bool:
+        """True where checks that must read values run on this array: eager, on the CPU."""
+        return not self.is_traced(native) and self.device_of(native).startswith("cpu")
+
+    def require_grad(self, native: NativeArray) -> NativeArray:
+        """An array that the engine's own differentiation, where it has one, records."""
+        return native
+
+    def detach(self, native: NativeArray) -> NativeArray:
+        """The array cut off from the engine's own differentiation."""
+        return native
+
+    # --- DLPack -----------------------------------------------------------------------------
+
+    def dlpack_device(self, native: NativeArray) -> tuple[int, int]:
+        """Where a native array lies, in DLPack's numbers."""
+        kind, index = native.__dlpack_device__()
+        return int(kind), int(index)
+
+    def to_dlpack(
+        self,
+        native: NativeArray,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule of a native array."""
+        if copy:
+            native = self.copy(native)
+        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device}
+        return native.__dlpack__(**{k: v for k, v in options.items() if v is not None})
+
+    def from_dlpack(self, source: Any, copy: bool | None) -> NativeArray:
+        """A native array of an object with `__dlpack__`; `copy` as in the standard."""
+        array = np.from_dlpack(source, copy=copy)
+        return self.from_numpy(array, self.spec(dtypes.to_dtype(array.dtype)), copy)
+
+    # --- Devices ----------------------------------------------------------------------------
+
+    def devices(self) -> tuple[str, ...]:
+        """The canonical names of the devices of this machine that the engine can use."""
+        return ("cpu",)
+
+    def default_device(self) -> str:
+        """The device of new tensors where the user has set none."""
+        return self.devices()[0]
+
+    def canonical_device(self, device: str) -> str:
+        """The canonical name of a device as users write it; DeviceError where there is none."""
+        name = str(device)
+        devices = self.devices()
+        if name in devices:
+            return name
+        accelerators = [d for d in devices if not d.startswith("cpu")]
+        stem, _, index = name.partition(":")
+        if stem == "cpu" and index == "0" and "cpu" in devices:
+            return "cpu"
+        if accelerators:
+            if name == "gpu":
+                return accelerators[0]
+            for candidate in accelerators:
+                if candidate in (f"{stem}:{index or 0}", stem if index in ("", "0") else ""):
+                    return candidate
+        raise DeviceError(
+            f"the '{self.name}' backend has no device '{device}' on this machine; "
+            f"it has {', '.join(devices)}"
+        )
+
+    def to_device(self, native: NativeArray, device: str) -> NativeArray:
+        """`native` on another device (a canonical name)."""
+        return native
+
+    def synchronize(self, device: str) -> None:
+        """Wait until all work queued on `device` is done."""
+
+    def memory_info(self, device: str) -> dict[str, int]:
+        """Bytes on a device: `allocated` and, where known, `reserved`, `peak` and `total`.
+
+        For host memory that no engine counts, this is the resident memory of the process.
+        """
+        return host_memory()
+
+
+def host_memory() -> dict[str, int]:
+    """Bytes that this process holds in main memory, its peak, and the machine's total."""
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    info = {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    page = os.sysconf("SC_PAGE_SIZE")
+    info["total"] = page * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            info["allocated"] = int(statm.read().split()[1]) * page
+    except OSError:  # no /proc, as on macOS: the peak is the best that is known
+        info["allocated"] = info["peak"]
+    return info
+
+
+def _settle(spec: Spec, name: str) -> Entry:
+    """Find the kernel of an op for a spec: dtypes first, then the engine."""
+    from ember_ml.ops.registry import REGISTRY
+
+    backend, dtype = spec.backend, spec.dtype
+    op = REGISTRY.get(name)
+    if op is None:  # a kernel that is no op by itself: a step of a portable kernel
+        return backend.kernel(name, dtype), spec
+    run = op.run_dtype(dtype)
+    result = op.result_dtype(run)
+    if not (backend.supports(run, spec.device) and backend.supports(result, spec.device)):
+        missing = run if not backend.supports(run, spec.device) else result
+        raise DTypeError(
+            f"ops.{name} on {dtype} needs {missing}, which the '{backend.name}' backend "
+            f"does not have on device '{spec.device}'"
+        )
+    kernel = backend.kernel(name, run)
+    if run is not dtype:
+        kernel = _cast_first(kernel, backend.cast, run, op.arity)
+    return kernel, spec.with_dtype(result)
+
+
+def _cast_first(
+    kernel: Kernel, cast: Callable[[NativeArray, DType], NativeArray], dtype: DType, arity: int
+) -> Kernel:
+    """A kernel that runs in another dtype than its operands have."""
+    if arity == 2:
+
+        def binary(x: NativeArray, y: NativeArray, *options: Any, **named: Any) -> NativeArray:
+            return kernel(cast(x, dtype), cast(y, dtype), *options, **named)
+
+        return binary
+
+    def unary(x: NativeArray, *options: Any, **named: Any) -> NativeArray:
+        return kernel(cast(x, dtype), *options, **named)
+
+    return unary

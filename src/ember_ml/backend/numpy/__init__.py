@@ -1,0 +1,120 @@
+"""NumPy: the default engine, always there."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from ember_ml import dtypes
+from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
+from ember_ml.backend.numpy import kernels
+from ember_ml.dtypes import DType
+from ember_ml.errors import DomainError
+
+__all__ = ["NumpyBackend", "load"]
+
+# Ops that only move values; the others run in float32 for bfloat16, as ml_dtypes does inside.
+_MOVES = frozenset(
+    "broadcast_to concat flip matrix_transpose permute_dims positive repeat reshape roll stack "
+    "take take_along_axis tile tril triu where".split()
+)
+
+
+class NumpyBackend(Backend):
+    """Arrays are np.ndarray in host memory."""
+
+    name = "numpy"
+    native_type = np.ndarray
+    native_types = (np.ndarray,)
+    native_dtypes = {d: d.numpy for d in dtypes.ALL}
+    namespaces = {"": (np,), "linalg": (np.linalg,), "fft": (np.fft,)}
+    overrides = kernels.OVERRIDES
+    mutable = True
+    checks_indices = True
+
+    def kernel(self, name: str, dtype: DType) -> Kernel:
+        found = super().kernel(name, dtype)
+        if dtype is dtypes.bfloat16 and name not in _MOVES:
+            return _through_float32(found)
+        return found
+
+    def settle_native(self, native: NativeArray, spec: Spec) -> NativeArray:
+        return np.asarray(native)  # reductions to 0-d and ufuncs of 0-d arrays give scalars
+
+    def from_numpy(
+        self, array: np.ndarray[Any, Any], spec: Spec, copy: bool | None = None
+    ) -> NativeArray:
+        return array.copy() if copy else array
+
+    def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
+        return native  # type: ignore[no-any-return]  # an ndarray, by the contract
+
+    def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
+        return np.full(shape, value, dtype=spec.dtype.numpy)
+
+    def empty(self, shape: tuple[int, ...], spec: Spec) -> NativeArray:
+        return np.empty(shape, dtype=spec.dtype.numpy)
+
+    def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
+        if native.dtype == dtype.numpy:
+            return native
+        with np.errstate(all="ignore"):  # casts of NaN and of large values warn
+            return native.astype(dtype.numpy)
+
+    def copy(self, native: NativeArray) -> NativeArray:
+        return native.copy()
+
+    def assign(self, native: NativeArray, value: NativeArray) -> NativeArray:
+        native[...] = value
+        return native
+
+    def shares_memory(self, a: NativeArray, b: NativeArray) -> bool:
+        return np.may_share_memory(a, b)
+
+    def dlpack_device(self, native: NativeArray) -> tuple[int, int]:
+        return 1, 0
+
+    def to_dlpack(
+        self,
+        native: NativeArray,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if native.dtype == dtypes.bfloat16.numpy:
+            raise BufferError("NumPy cannot export bfloat16 through DLPack; cast it to float32")
+        if not native.flags.writeable and (max_version is None or max_version < (1, 0)):
+            if copy is False:
+                raise DomainError("a read-only array needs DLPack 1.0 to be exported without copy")
+            native = native.copy()  # older DLPack cannot say that memory is read-only
+        return native.__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+
+
+def _through_float32(kernel: Kernel) -> Kernel:
+    half, single = dtypes.bfloat16.numpy, dtypes.float32.numpy
+
+    def wide(value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.dtype == half:
+            return value.astype(single)
+        return [wide(v) for v in value] if isinstance(value, list) else value
+
+    def narrow(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(narrow, value))
+        return np.asarray(value).astype(half) if value.dtype == single else value
+
+    def run(*args: Any, **named: Any) -> NativeArray:
+        return narrow(kernel(*map(wide, args), **named))
+
+    return run
+
+
+def load() -> NumpyBackend:
+    """The NumPy backend."""
+    return NumpyBackend(sys.modules[__name__])

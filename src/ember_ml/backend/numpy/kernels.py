@@ -1,0 +1,248 @@
+"""Where NumPy differs from the standard, or has a shorter way."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ember_ml.backend.contract import Kernel
+from ember_ml.errors import DomainError, IntegerDivisionError
+
+__all__ = ["OVERRIDES"]
+
+Array = NDArray[Any]
+
+
+# --- Reductions: np.sum and its like are Python around these ---------------------------------
+
+
+def _reduction(ufunc: np.ufunc) -> Kernel:
+    reduce = ufunc.reduce
+
+    def kernel(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
+        return reduce(x, axis=axis, keepdims=keepdims)
+
+    return kernel
+
+
+def mean(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
+    if x.dtype.itemsize == 2:  # float16 sums overflow; np.mean adds them in float32
+        return np.mean(x, axis=axis, keepdims=keepdims)
+    total = np.add.reduce(x, axis=axis, keepdims=keepdims)
+    if axis is None:
+        count = x.size
+    elif isinstance(axis, tuple):
+        count = math.prod(x.shape[a] for a in axis)
+    else:
+        count = x.shape[axis]
+    if count:
+        return total / x.dtype.type(count)
+    with np.errstate(all="ignore"):
+        return total / x.dtype.type(0)
+
+
+def var(x: Array, axes: tuple[int, ...], correction: float, keepdims: bool) -> Any:
+    with np.errstate(all="ignore"):
+        centred = x - np.mean(x, axis=axes, keepdims=True)
+        count = math.prod(x.shape[a] for a in axes) - correction
+        total = np.add.reduce(np.square(centred), axis=axes, keepdims=keepdims)
+        return total / x.dtype.type(max(count, 0))
+
+
+def count_nonzero(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
+    return np.count_nonzero(x, axis=axis, keepdims=keepdims)
+
+
+def argmax(x: Array, axis: int | None, keepdims: bool) -> Any:
+    return np.argmax(x, axis=axis, keepdims=keepdims)
+
+
+def argmin(x: Array, axis: int | None, keepdims: bool) -> Any:
+    return np.argmin(x, axis=axis, keepdims=keepdims)
+
+
+def cumulative_sum(x: Array, axis: int) -> Any:
+    return np.cumsum(x, axis=axis, dtype=x.dtype)
+
+
+def cumulative_prod(x: Array, axis: int) -> Any:
+    return np.cumprod(x, axis=axis, dtype=x.dtype)
+
+
+# --- Elementwise ------------------------------------------------------------------------------
+
+
+def _same(x: Array) -> Array:
+    return x.copy()
+
+
+def _integers_stay(ufunc: np.ufunc) -> Kernel:
+    def kernel(x: Array) -> Any:
+        return x.copy() if x.dtype.kind in "iu" else ufunc(x)
+
+    return kernel
+
+
+def round(x: Array) -> Any:
+    return x.copy() if x.dtype.kind in "iu" else np.round(x)
+
+
+def floor_divide(x: Array, y: Array) -> Any:
+    if x.dtype.kind != "f":
+        _no_zero("floor_divide", y)
+        return np.floor_divide(x, y)
+    with np.errstate(all="ignore"):
+        out = np.floor_divide(x, y)
+        # NumPy gives NaN for an infinite dividend; the standard gives the infinity.
+        lost = np.isinf(x) & np.isfinite(y)
+        return np.where(lost, np.divide(x, y), out) if lost.any() else out
+
+
+def remainder(x: Array, y: Array) -> Any:
+    if x.dtype.kind != "f":
+        _no_zero("remainder", y)
+        return np.remainder(x, y)
+    with np.errstate(all="ignore"):
+        return np.remainder(x, y)
+
+
+def _no_zero(name: str, y: Array) -> None:
+    if not np.logical_and.reduce(y, axis=None):
+        raise IntegerDivisionError(f"ops.{name} got an integer divisor of zero")
+
+
+def pow(x: Array, y: Array) -> Any:
+    if y.dtype.kind == "i" and y.size and int(y.min()) < 0:
+        raise DomainError("ops.pow takes no negative integer exponents for integers; cast to float")
+    return np.power(x, y)
+
+
+def imag(x: Array) -> Any:
+    return np.imag(x).copy() if x.dtype.kind == "c" else np.zeros_like(x)
+
+
+def real(x: Array) -> Any:
+    return np.real(x).copy()
+
+
+def expm1(x: Array) -> Any:
+    if x.dtype.kind != "c":
+        return np.expm1(x)
+    with np.errstate(all="ignore"):
+        out = np.expm1(x)
+        # NumPy multiplies exp(x) by cos and sin of the angle also where that is 0 * inf.
+        angle_free = x.imag == 0
+        return np.where(angle_free, _complex(np.expm1(x.real), x.imag), out)
+
+
+def _complex(real: Array, imag: Array) -> Array:
+    out = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
+    out.real, out.imag = real, imag
+    return out
+
+
+# --- Order and sets ---------------------------------------------------------------------------
+
+
+def sort(x: Array, axis: int, descending: bool, stable: bool) -> Any:
+    out = np.sort(x, axis=axis, stable=stable)
+    return np.flip(out, axis=axis) if descending else out
+
+
+def argsort(x: Array, axis: int, descending: bool, stable: bool) -> Any:
+    if not descending:
+        return np.argsort(x, axis=axis, stable=stable)
+    # Sorted from behind and turned round, equal values keep their order.
+    turned = np.argsort(np.flip(x, axis=axis), axis=axis, stable=stable)
+    return x.shape[axis] - 1 - np.flip(turned, axis=axis)
+
+
+def searchsorted(x: Array, y: Array, side: Any) -> Any:
+    return np.searchsorted(x, y, side)
+
+
+def unique_all(x: Array) -> tuple[Array, ...]:
+    return tuple(np.unique_all(x))
+
+
+def nonzero(x: Array) -> tuple[Array, ...]:
+    return np.nonzero(x)
+
+
+def isin(x: Array, y: Array, invert: bool) -> Any:
+    return np.isin(x, y, invert=invert)
+
+
+def take(x: Array, indices: Array, axis: int) -> Any:
+    return np.take(x, indices, axis=axis)
+
+
+def repeat(x: Array, counts: Array, axis: int) -> Any:
+    return np.repeat(x, counts, axis=axis)
+
+
+# --- Linear algebra ---------------------------------------------------------------------------
+
+
+def cholesky(x: Array, upper: bool) -> Any:
+    return np.linalg.cholesky(x, upper=upper)
+
+
+def eig(x: Array) -> tuple[Array, Array]:
+    values, vectors = np.linalg.eig(x)
+    kind = np.result_type(x.dtype, np.complex64)
+    return values.astype(kind, copy=False), vectors.astype(kind, copy=False)
+
+
+def eigvals(x: Array) -> Any:
+    return np.linalg.eigvals(x).astype(np.result_type(x.dtype, np.complex64), copy=False)
+
+
+_REDUCTIONS: Final = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "all": np.logical_and,
+    "any": np.logical_or,
+}
+
+OVERRIDES: Final[dict[str, Kernel]] = {
+    **{name: _reduction(ufunc) for name, ufunc in _REDUCTIONS.items()},
+    **{
+        kernel.__name__: kernel
+        for kernel in (
+            mean,
+            var,
+            count_nonzero,
+            argmax,
+            argmin,
+            cumulative_sum,
+            cumulative_prod,
+            round,
+            floor_divide,
+            remainder,
+            pow,
+            imag,
+            real,
+            expm1,
+            sort,
+            argsort,
+            searchsorted,
+            unique_all,
+            nonzero,
+            isin,
+            take,
+            repeat,
+        )
+    },
+    "ceil": _integers_stay(np.ceil),
+    "floor": _integers_stay(np.floor),
+    "trunc": _integers_stay(np.trunc),
+    "linalg.cholesky": cholesky,
+    "linalg.eig": eig,
+    "linalg.eigvals": eigvals,
+}

@@ -1,0 +1,144 @@
+"""The commands of `ember`, as a typer application."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
+
+import ember_ml as em
+from ember_ml.backend.selection import ENVIRONMENT_VARIABLE, backend_file
+from ember_ml.errors import EmberError
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="ember",
+    help="One tensor API on NumPy, PyTorch, JAX and MLX.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+backends_app = typer.Typer(help="List the backends, or choose the default one.")
+app.add_typer(backends_app, name="backends")
+
+
+@contextmanager
+def errors_for_people(console: Console) -> Iterator[None]:
+    """Turn an error of the library into its message and exit status 1."""
+    try:
+        yield
+    except EmberError as error:
+        console.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(1) from error
+
+
+def print_version(asked: bool) -> None:
+    """Print the version and stop."""
+    if asked:
+        typer.echo(f"ember_ml {em.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def ember(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """One tensor API on NumPy, PyTorch, JAX and MLX."""
+
+
+@app.command()
+def demo(
+    backends: Annotated[
+        list[str] | None, typer.Argument(help="Only these backends; all installed ones if none.")
+    ] = None,
+    code: Annotated[bool, typer.Option("--code", help="Show the program first.")] = False,
+) -> None:
+    """Run one small program on every backend installed, and compare the results."""
+    from ember_ml.cli import demo, status
+
+    console = Console()
+    if code:
+        console.print(Syntax(inspect.getsource(demo.program), "python", background_color="default"))
+    names = list(dict.fromkeys(["numpy", *(backends or em.available_backends())]))
+    outcomes = demo.run_all(names, console)
+    reference = outcomes[0]
+    console.print(demo.table(outcomes, reference))
+    console.print(
+        "The slope of a line through 512 points in float32, solved by the normal equations and "
+        "approached by gradient descent; start is loading the engine and the first run."
+    )
+    for outcome in outcomes:
+        if outcome.error:
+            console.print(f"[red]{outcome.backend}[/red]: {escape(outcome.error)}", soft_wrap=True)
+    commands = status.install_commands()
+    if commands:
+        console.print("\nMore backends:")
+        for command in commands.values():
+            console.print(f"  {escape(command)}", soft_wrap=True, highlight=False)
+    if not all(demo.agrees(outcome, reference) for outcome in outcomes):
+        console.print("[red]Not all backends gave the same result.[/red]")
+        raise typer.Exit(1)
+
+
+@app.command()
+def info() -> None:
+    """Show versions, backends, devices, and why the current backend is the current one."""
+    from ember_ml.cli import status
+
+    console = Console()
+    with errors_for_people(console):
+        with console.status("loading the current backend"):
+            system = status.system_table()
+        console.print(system)
+        console.print(status.engines_table(console))
+
+
+@backends_app.callback(invoke_without_command=True)
+def list_backends(context: typer.Context) -> None:
+    """List the backends, installed or not, and the default one."""
+    if context.invoked_subcommand is not None:
+        return
+    from ember_ml.cli import status
+
+    console = Console()
+    with errors_for_people(console), console.status("loading the current backend"):
+        table = status.backends_table()
+    console.print(table)
+    for command in status.install_commands().values():
+        console.print(f"  {escape(command)}", soft_wrap=True, highlight=False)
+
+
+@backends_app.command("set")
+def set_default(
+    name: Annotated[str, typer.Argument(help="The backend to use by default.")],
+) -> None:
+    """Make a backend the default of programs started later (written to ~/.ember/backend)."""
+    console = Console()
+    with errors_for_people(console), console.status(f"loading {name}"):
+        em.set_backend(name, persist=True)
+    console.print(f"{name} is now the default backend ({backend_file()}).", soft_wrap=True)
+    overriding = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
+    if overriding and overriding != name:
+        console.print(
+            f"[yellow]note:[/yellow] {ENVIRONMENT_VARIABLE}={overriding} is set in this shell "
+            "and goes before the file.",
+            soft_wrap=True,
+        )
+
+
+@backends_app.command("unset")
+def unset_default() -> None:
+    """Forget the default: the best engine of the machine is chosen again."""
+    backend_file().unlink(missing_ok=True)
+    Console().print("No default is stored; the best engine found on this machine is used.")

@@ -1,0 +1,144 @@
+"""Devices: which exist, which is current, where a tensor lies, how full they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, Token
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ember_ml.backend import selection
+from ember_ml.backend.contract import Backend
+
+if TYPE_CHECKING:
+    from ember_ml.tensor import Tensor
+
+__all__ = [
+    "get_available_devices",
+    "get_device",
+    "get_device_of_tensor",
+    "memory_info",
+    "memory_usage",
+    "set_device",
+    "synchronize",
+    "to_device",
+    "use_device",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The device chosen for each backend. A new mapping is stored on every change: contexts share it.
+_chosen: ContextVar[Mapping[str, str]] = ContextVar("ember_ml_device", default={})  # noqa: B039 - never written to
+
+
+def current_device(backend: Backend) -> str:
+    """The device on which `backend` creates tensors in this thread or task."""
+    return _chosen.get().get(backend.name) or backend.default_device()
+
+
+def get_device(tensor: object = None) -> str:
+    """The device of a tensor, or the one on which the current backend creates tensors.
+
+    >>> from ember_ml import use_backend
+    >>> with use_backend("numpy"):
+    ...     get_device()
+    'cpu'
+    """
+    if tensor is not None:
+        return get_device_of_tensor(tensor)
+    return current_device(selection.current())
+
+
+def get_device_of_tensor(tensor: object) -> str:
+    """The device that holds a tensor or a native array."""
+    from ember_ml.tensor.convert import to_tensor
+
+    return to_tensor(tensor).device
+
+
+def set_device(device: str) -> None:
+    """Choose where the current backend creates tensors in this thread or task."""
+    _set(selection.current(), device)
+
+
+def _set(backend: Backend, device: str) -> Token[Mapping[str, str]]:
+    canonical = backend.canonical_device(device)
+    return _chosen.set({**_chosen.get(), backend.name: canonical})
+
+
+class use_device:
+    """A scope in which the current backend creates tensors on another device.
+
+    >>> with use_device("cpu"):
+    ...     get_device()
+    'cpu'
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._tokens: list[Token[Mapping[str, str]]] = []
+
+    def __enter__(self) -> use_device:
+        self._tokens.append(_set(selection.current(), self.device))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _chosen.reset(self._tokens.pop())
+
+    def __call__(self, function: F) -> F:
+        device = self.device
+
+        @wraps(function)
+        def run(*args: Any, **options: Any) -> Any:
+            with use_device(device):
+                return function(*args, **options)
+
+        return run  # type: ignore[return-value]  # a wrapper of the same signature
+
+
+def to_device(x: object, /, device: str) -> Tensor:
+    """A tensor on another device of its backend; the same values."""
+    from ember_ml.tensor.convert import to_tensor
+
+    return to_tensor(x).to_device(device)
+
+
+def _backend(name: str | None) -> Backend:
+    return selection.current() if name is None else selection.load(name)
+
+
+def get_available_devices(backend: str | None = None) -> tuple[str, ...]:
+    """The devices of this machine that a backend (the current one) can use.
+
+    >>> get_available_devices("numpy")
+    ('cpu',)
+    """
+    return _backend(backend).devices()
+
+
+def synchronize(device: str | None = None) -> None:
+    """Wait until the work queued on a device (the current one) is done."""
+    backend = selection.current()
+    backend.synchronize(backend.canonical_device(device) if device else current_device(backend))
+
+
+def memory_info(device: str | None = None) -> dict[str, int]:
+    """Bytes on a device as the engine counts them: `allocated`, `reserved`, `peak`, `total`.
+
+    Keys that an engine does not tell are absent.
+    """
+    backend = selection.current()
+    return backend.memory_info(
+        backend.canonical_device(device) if device else current_device(backend)
+    )
+
+
+def memory_usage(device: str | None = None) -> int:
+    """Bytes that live tensors hold on a device, as the engine counts them."""
+    return memory_info(device)["allocated"]

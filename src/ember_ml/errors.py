@@ -1,0 +1,90 @@
+"""The exceptions of ember_ml: one class per mistake, the same on every backend.
+
+    EmberError
+    ├── ShapeError              (ValueError)   shapes that do not fit, ragged lists
+    ├── AxisError               (ValueError, IndexError)   an axis the tensor does not have
+    ├── DTypeError              (TypeError)    a dtype the op, the backend or the promotion table refuses
+    ├── DomainError             (ValueError)   a value for which the op is not defined
+    ├── OutOfBoundsError        (IndexError)   an index beyond its axis
+    ├── IntegerDivisionError    (ZeroDivisionError)   an integer divided by zero
+    ├── LinAlgError             (numpy.linalg.LinAlgError)   a matrix the factorisation cannot take
+    ├── BackendMismatchError    (TypeError)    two backends in one call
+    ├── UnknownBackendError     (ValueError)   a backend name nobody registered
+    ├── BackendUnavailableError (ImportError)  a backend whose package is missing or broken
+    ├── DeviceError             (ValueError)   a device that does not exist, or two in one call
+    └── UnsupportedOpError      (NotImplementedError)   an op the backend has no kernel for
+
+Each also derives from the built-in exception that users of NumPy and PyTorch catch today.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = [
+    "AxisError",
+    "BackendMismatchError",
+    "BackendUnavailableError",
+    "DTypeError",
+    "DeviceError",
+    "DomainError",
+    "EmberError",
+    "IntegerDivisionError",
+    "LinAlgError",
+    "OutOfBoundsError",
+    "ShapeError",
+    "UnknownBackendError",
+    "UnsupportedOpError",
+]
+
+
+class EmberError(Exception):
+    """The root of every exception that ember_ml raises on purpose."""
+
+
+class ShapeError(EmberError, ValueError):
+    """Shapes do not fit each other or the operation."""
+
+
+class AxisError(EmberError, ValueError, IndexError):
+    """An axis is out of range, given twice, or of the wrong kind."""
+
+
+class DTypeError(EmberError, TypeError):
+    """A dtype is not accepted here, or two dtypes have no common one."""
+
+
+class DomainError(EmberError, ValueError):
+    """A value lies outside of what the operation is defined for."""
+
+
+class OutOfBoundsError(EmberError, IndexError):
+    """An index points beyond its axis."""
+
+
+class IntegerDivisionError(EmberError, ZeroDivisionError):
+    """An integer was divided by zero."""
+
+
+class LinAlgError(EmberError, np.linalg.LinAlgError):
+    """A matrix is singular, not positive definite, or a factorisation did not converge."""
+
+
+class BackendMismatchError(EmberError, TypeError):
+    """Tensors of two backends met in one call."""
+
+
+class UnknownBackendError(EmberError, ValueError):
+    """No backend of this name is registered."""
+
+
+class BackendUnavailableError(EmberError, ImportError):
+    """The package behind a backend is not installed, or fails to import."""
+
+
+class DeviceError(EmberError, ValueError):
+    """A device does not exist on this machine, or two devices met in one call."""
+
+
+class UnsupportedOpError(EmberError, NotImplementedError):
+    """The backend has no kernel for this operation."""

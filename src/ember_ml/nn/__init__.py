@@ -1,0 +1,5 @@
+"""Neural networks over ops, and the tensor module under the name that models use."""
+
+from ember_ml.nn import tensor
+
+__all__ = ["tensor"]

@@ -1,0 +1,162 @@
+"""Tensors and their dtypes in one place: `from ember_ml.nn import tensor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ember_ml.dtypes import (
+    DType,
+    EmberDType,
+    bfloat16,
+    bool,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    from_dtype_str,
+    get_dtype,
+    int8,
+    int16,
+    int32,
+    int64,
+    to_dtype_str,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from ember_ml.ops.creation import (
+    arange,
+    asarray,
+    empty,
+    empty_like,
+    eye,
+    from_dlpack,
+    full,
+    full_like,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
+from ember_ml.ops.data_types import astype, cast
+from ember_ml.ops.manipulation import (
+    broadcast_to,
+    concat,
+    concatenate,
+    expand_dims,
+    permute_dims,
+    reshape,
+    squeeze,
+    stack,
+    tile,
+    transpose,
+)
+from ember_ml.tensor.convert import to_tensor as _to_tensor
+from ember_ml.tensor.core import EmberTensor, Tensor
+from ember_ml.typing import DTypeLike, TensorLike
+
+__all__ = [
+    "DType",
+    "EmberDType",
+    "EmberTensor",
+    "Tensor",
+    "arange",
+    "array",
+    "asarray",
+    "astype",
+    "bfloat16",
+    "bool",
+    "broadcast_to",
+    "cast",
+    "complex64",
+    "complex128",
+    "concat",
+    "concatenate",
+    "convert_to_tensor",
+    "empty",
+    "empty_like",
+    "expand_dims",
+    "eye",
+    "float16",
+    "float32",
+    "float64",
+    "from_dlpack",
+    "from_dtype_str",
+    "full",
+    "full_like",
+    "get_dtype",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "item",
+    "linspace",
+    "meshgrid",
+    "ones",
+    "ones_like",
+    "permute_dims",
+    "reshape",
+    "shape",
+    "squeeze",
+    "stack",
+    "tile",
+    "to_dtype_str",
+    "to_numpy",
+    "transpose",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "zeros",
+    "zeros_like",
+]
+
+
+def convert_to_tensor(
+    data: TensorLike,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    requires_grad: Any = False,
+) -> Tensor:
+    """A tensor of anything; a tensor that needs no change is given back as it is.
+
+    >>> convert_to_tensor([[1.0, 2.0]]).shape
+    (1, 2)
+    """
+    if not requires_grad:
+        return asarray(data, dtype=dtype, device=device)
+    return Tensor(data, dtype=dtype, device=device, requires_grad=True)
+
+
+def array(
+    data: TensorLike,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    requires_grad: Any = False,
+) -> Tensor:
+    """A tensor with memory of its own.
+
+    >>> array([1, 2], dtype=int32).dtype
+    ember_ml.int32
+    """
+    made = asarray(data, dtype=dtype, device=device, copy=True)
+    return Tensor(made, requires_grad=True) if requires_grad else made
+
+
+def to_numpy(x: TensorLike) -> Any:
+    """The values as a NumPy array."""
+    return _to_tensor(x).numpy()
+
+
+def shape(x: TensorLike) -> tuple[int, ...]:
+    """The length of each axis."""
+    return _to_tensor(x).shape
+
+
+def item(x: TensorLike) -> Any:
+    """The value of a tensor with one element."""
+    return _to_tensor(x).item()

@@ -1,0 +1,248 @@
+"""From tensors to kernels and back: the way of every call.
+
+The fast path is short: the same class and the same spec, call the kernel, fill a slotted object.
+Whatever differs (Python scalars, lists, native arrays, mixed dtypes, gradients) takes the long
+way below it. Errors are explained after a failure, not looked for before success.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ember_ml import dtypes
+from ember_ml.backend.contract import Backend, NativeArray, Spec
+from ember_ml.dtypes import DType
+from ember_ml.errors import BackendMismatchError, DeviceError, DTypeError, ShapeError
+from ember_ml.ops.explain import explain
+from ember_ml.tensor import convert
+from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
+
+__all__ = [
+    "binary",
+    "call",
+    "call_many",
+    "home_of",
+    "in_place",
+    "matmul",
+    "operands",
+    "reduce",
+    "same_device",
+    "settled",
+    "unary",
+]
+
+_new = object.__new__
+_SCALARS = (bool, int, float, complex)
+
+
+def unary(name: str, x: object) -> Tensor:
+    """Run a one-operand op."""
+    if type(x) is not Tensor:
+        x = convert.to_tensor(x)
+        if type(x) is not Tensor:
+            return call(name, x)
+    spec = x._spec
+    try:
+        kernel, result = spec.kernels[name]
+    except KeyError:
+        kernel, result = spec.backend.entry(spec, name)
+    try:
+        native = kernel(x.native)
+    except Exception as error:
+        raise explain(name, error, (x,)) from error
+    if type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    out = _new(Tensor)
+    out.native = native
+    out._spec = result
+    return out
+
+
+def binary(name: str, x1: object, x2: object) -> Tensor:
+    """Run a two-operand op with broadcasting and promotion."""
+    if type(x1) is Tensor and type(x2) is Tensor:
+        spec = x1._spec
+        if spec is x2._spec:
+            try:
+                kernel, result = spec.kernels[name]
+            except KeyError:
+                kernel, result = spec.backend.entry(spec, name)
+            try:
+                native = kernel(x1.native, x2.native)
+            except Exception as error:
+                raise explain(name, error, (x1, x2)) from error
+            if type(native) is not result.native_type:
+                native = result.backend.settle_native(native, result)
+            out = _new(Tensor)
+            out.native = native
+            out._spec = result
+            return out
+    return _binary_mixed(name, x1, x2)
+
+
+def _binary_mixed(name: str, x1: object, x2: object) -> Tensor:
+    spec, (a, b), needs_grad = operands(name, x1, x2)
+    kernel, result = spec.backend.entry(spec, name)
+    try:
+        native = kernel(a, b)
+    except Exception as error:
+        raise explain(name, error, (x1, x2)) from error
+    if type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    return fill_grad(native, result) if needs_grad else fill(native, result)
+
+
+def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
+    """Run a reduction over one, several or all axes."""
+    if type(x) is not Tensor:
+        x = convert.to_tensor(x)
+    spec = x._spec
+    try:
+        kernel, result = spec.kernels[name]
+    except KeyError:
+        kernel, result = spec.backend.entry(spec, name)
+    try:
+        native = kernel(x.native, axis=axis, keepdims=keepdims)
+    except Exception as error:
+        raise explain(name, error, (x,), axis=axis) from error
+    if type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    if type(x) is GradTensor:
+        return fill_grad(native, result)
+    out = _new(Tensor)
+    out.native = native
+    out._spec = result
+    return out
+
+
+def matmul(x1: object, x2: object) -> Tensor:
+    """Run the matrix product; Python scalars are no matrices."""
+    if isinstance(x1, _SCALARS) or isinstance(x2, _SCALARS):
+        raise ShapeError("ops.matmul takes tensors of at least one axis, not a number; "
+                         "use ops.multiply to scale")
+    return binary("matmul", x1, x2)
+
+
+def call(name: str, x: object, *options: Any) -> Tensor:
+    """Run an op on one tensor with options in the standard's order."""
+    tensor = convert.to_tensor(x)
+    spec = tensor._spec
+    kernel, result = spec.backend.entry(spec, name)
+    try:
+        native = kernel(tensor.native, *options)
+    except Exception as error:
+        raise explain(name, error, (tensor,), options=options) from error
+    if type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    if type(tensor) is GradTensor:
+        return fill_grad(native, result)
+    return fill(native, result)
+
+
+def call_many(name: str, x: object, *options: Any) -> tuple[Tensor, ...]:
+    """Run an op that gives several arrays; each tells its own dtype."""
+    tensor = convert.to_tensor(x)
+    spec = tensor._spec
+    kernel, _ = spec.backend.entry(spec, name)
+    try:
+        natives = kernel(tensor.native, *options)
+    except Exception as error:
+        raise explain(name, error, (tensor,), options=options) from error
+    make = fill_grad if type(tensor) is GradTensor else fill
+    return tuple(make(*settled(native, spec)) for native in natives)
+
+
+def settled(native: NativeArray, spec: Spec) -> tuple[NativeArray, Spec]:
+    """A native result as an ordinary array, with the spec that it tells of itself."""
+    backend = spec.backend
+    if type(native) is not spec.native_type:
+        native = backend.settle_native(native, spec)
+    return native, backend.spec(backend.dtype_of(native), spec.device)
+
+
+def operands(
+    name: str, *inputs: object, dtype: DType | None = None
+) -> tuple[Spec, tuple[NativeArray, ...], bool]:
+    """The common spec of some inputs, their native arrays in it, and whether one needs gradients.
+
+    Tensors and native arrays decide the backend; Python scalars are weak; lists and NumPy arrays
+    go where the tensors are, or to the current backend.
+    """
+    home = home_of(name, inputs)
+    scalars: list[bool] = []
+    tensors: list[Any] = []
+    for value in inputs:
+        weak = isinstance(value, _SCALARS) or isinstance(value, np.generic)
+        scalars.append(weak)
+        if weak:
+            tensors.append(value.item() if isinstance(value, np.generic) else value)
+        else:
+            tensors.append(convert.to_tensor(value, home))
+    needs_grad = any(type(t) is GradTensor for t in tensors)
+    strong = [t for t, weak in zip(tensors, scalars, strict=True) if not weak]
+    if dtype is None:
+        dtype = _common_dtype(name, strong, [t for t, w in zip(tensors, scalars, strict=True) if w])
+    device = strong[0].device if strong else None
+    for other in strong[1:]:
+        same_device(name, device, other.device)
+    spec = home.spec(dtype, device or convert.device_for(home))
+    cast = home.cast
+    natives = tuple(
+        spec.scalar(t) if weak else t.native if t._spec is spec else cast(t.native, dtype)
+        for t, weak in zip(tensors, scalars, strict=True)
+    )
+    return spec, natives, needs_grad
+
+
+def same_device(name: str, first: str | None, second: str) -> None:
+    """Raise DeviceError where two tensors of one call lie on two devices."""
+    if first != second:
+        raise DeviceError(
+            f"ops.{name} got tensors on devices '{first}' and '{second}'; "
+            f"move one with .to_device('{first}')"
+        )
+
+
+def home_of(name: str, inputs: tuple[object, ...]) -> Backend:
+    """The one backend of the tensors among the inputs, or the current one."""
+    home: Backend | None = None
+    for value in inputs:
+        backend = value._spec.backend if isinstance(value, Tensor) else convert.backend_of(value)
+        if backend is None:
+            continue
+        if home is None:
+            home = backend
+        elif backend is not home:
+            raise BackendMismatchError(
+                f"ops.{name} got tensors of backends '{home.name}' and '{backend.name}'; "
+                f"move one of them, for example with .to_backend('{home.name}')"
+            )
+    return home or convert.current_backend()
+
+
+def _common_dtype(name: str, strong: list[Tensor], weak: list[object]) -> DType:
+    if strong:
+        found = dtypes.common([t._spec.dtype for t in strong], name)
+    else:
+        found = dtypes.common([dtypes.dtype_of_scalar(value) for value in weak], name)
+    for value in weak:
+        found = dtypes.scalar_dtype(value, found, name)
+    return found
+
+
+def in_place(target: Any, result: Tensor) -> Tensor:
+    """Write a result over the tensor it came from: its dtype and shape must not change."""
+    if result._spec is not target._spec:
+        raise DTypeError(
+            f"an in-place operation on a {target.dtype} tensor would give {result.dtype}; "
+            f"write x = x + y instead, or cast first"
+        )
+    if result.shape != target.shape:
+        raise ShapeError(
+            f"an in-place operation on shape {target.shape} would give shape {result.shape}; "
+            f"write x = x + y instead"
+        )
+    target.native = target._spec.backend.assign(target.native, result.native)
+    return target  # type: ignore[no-any-return]  # a Tensor, whose class the mixin cannot name

@@ -1,0 +1,768 @@
+"""Functions that work element by element, with broadcasting and promotion."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ember_ml.ops import dispatch
+from ember_ml.ops.registry import (
+    ANY,
+    BITS,
+    BOOLEAN,
+    FLOATING,
+    INTEGRAL,
+    NUMERIC,
+    REAL,
+    REAL_FLOATING,
+    op,
+)
+from ember_ml.tensor.core import Tensor
+from ember_ml.typing import TensorLike
+
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "ceil",
+    "clip",
+    "conj",
+    "copysign",
+    "cos",
+    "cosh",
+    "divide",
+    "equal",
+    "exp",
+    "expm1",
+    "floor",
+    "floor_divide",
+    "greater",
+    "greater_equal",
+    "hypot",
+    "imag",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "less",
+    "less_equal",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logaddexp",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "multiply",
+    "negative",
+    "nextafter",
+    "not_equal",
+    "positive",
+    "pow",
+    "real",
+    "reciprocal",
+    "remainder",
+    "round",
+    "sign",
+    "signbit",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "subtract",
+    "tan",
+    "tanh",
+    "trunc",
+]
+
+REAL_BOOL: Final = REAL | BOOLEAN
+
+
+@op(accepts=NUMERIC, result="real")
+def abs(x: TensorLike, /) -> Tensor:
+    """Absolute value; the magnitude of complex numbers.
+
+    >>> abs([-1.0, 2.0]).tolist()
+    [1.0, 2.0]
+    """
+    return dispatch.unary("abs", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def acos(x: TensorLike, /) -> Tensor:
+    """Inverse cosine, in radians.
+
+    >>> acos([1.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("acos", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def acosh(x: TensorLike, /) -> Tensor:
+    """Inverse hyperbolic cosine.
+
+    >>> acosh([1.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("acosh", x)
+
+
+@op(arity=2)
+def add(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 + x2; `or` for truth values.
+
+    >>> add([1.0, 2.0], 1).tolist()
+    [2.0, 3.0]
+    """
+    return dispatch.binary("add", x1, x2)
+
+
+@op(accepts=FLOATING, lift="float")
+def asin(x: TensorLike, /) -> Tensor:
+    """Inverse sine, in radians.
+
+    >>> asin([0.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("asin", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def asinh(x: TensorLike, /) -> Tensor:
+    """Inverse hyperbolic sine.
+
+    >>> asinh([0.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("asinh", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def atan(x: TensorLike, /) -> Tensor:
+    """Inverse tangent, in radians.
+
+    >>> atan([0.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("atan", x)
+
+
+@op(accepts=REAL_FLOATING, lift="float", arity=2)
+def atan2(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """Angle of the point (x2, x1), in radians.
+
+    >>> atan2([0.0], [1.0]).tolist()
+    [0.0]
+    """
+    return dispatch.binary("atan2", x1, x2)
+
+
+@op(accepts=FLOATING, lift="float")
+def atanh(x: TensorLike, /) -> Tensor:
+    """Inverse hyperbolic tangent.
+
+    >>> atanh([0.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("atanh", x)
+
+
+@op(accepts=BITS, arity=2)
+def bitwise_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """Bits set in both.
+
+    >>> bitwise_and([6], [3]).tolist()
+    [2]
+    """
+    return dispatch.binary("bitwise_and", x1, x2)
+
+
+@op(accepts=BITS)
+def bitwise_invert(x: TensorLike, /) -> Tensor:
+    """Each bit flipped; `not` for truth values.
+
+    >>> bitwise_invert([0, 5]).tolist()
+    [-1, -6]
+    """
+    return dispatch.unary("bitwise_invert", x)
+
+
+@op(accepts=INTEGRAL, arity=2)
+def bitwise_left_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 shifted left by x2 bits.
+
+    >>> bitwise_left_shift([1], [3]).tolist()
+    [8]
+    """
+    return dispatch.binary("bitwise_left_shift", x1, x2)
+
+
+@op(accepts=BITS, arity=2)
+def bitwise_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """Bits set in either.
+
+    >>> bitwise_or([6], [3]).tolist()
+    [7]
+    """
+    return dispatch.binary("bitwise_or", x1, x2)
+
+
+@op(accepts=INTEGRAL, arity=2)
+def bitwise_right_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 shifted right by x2 bits; the sign is kept.
+
+    >>> bitwise_right_shift([8], [2]).tolist()
+    [2]
+    """
+    return dispatch.binary("bitwise_right_shift", x1, x2)
+
+
+@op(accepts=BITS, arity=2)
+def bitwise_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """Bits set in one of the two.
+
+    >>> bitwise_xor([6], [3]).tolist()
+    [5]
+    """
+    return dispatch.binary("bitwise_xor", x1, x2)
+
+
+@op(accepts=REAL)
+def ceil(x: TensorLike, /) -> Tensor:
+    """Rounded up; integers stay as they are.
+
+    >>> ceil([1.2, -1.2]).tolist()
+    [2.0, -1.0]
+    """
+    return dispatch.unary("ceil", x)
+
+
+@op(accepts=REAL)
+def clip(
+    x: TensorLike, /, min: TensorLike | None = None, max: TensorLike | None = None
+) -> Tensor:
+    """x limited to the range [min, max]; either may be left out.
+
+    >>> clip([-1, 5, 9], 0, 6).tolist()
+    [0, 5, 6]
+    """
+    if min is not None:
+        x = dispatch.binary("maximum", x, min)
+    if max is not None:
+        x = dispatch.binary("minimum", x, max)
+    return x if min is not None or max is not None else dispatch.unary("positive", x)
+
+
+@op(accepts=NUMERIC)
+def conj(x: TensorLike, /) -> Tensor:
+    """Complex conjugate; real numbers stay as they are.
+
+    >>> conj([1 + 2j]).tolist()
+    [(1-2j)]
+    """
+    return dispatch.unary("conj", x)
+
+
+@op(accepts=REAL_FLOATING, lift="float", arity=2)
+def copysign(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """Magnitude of x1 with the sign of x2.
+
+    >>> copysign([1.0], [-0.0]).tolist()
+    [-1.0]
+    """
+    return dispatch.binary("copysign", x1, x2)
+
+
+@op(accepts=FLOATING, lift="float")
+def cos(x: TensorLike, /) -> Tensor:
+    """Cosine of radians.
+
+    >>> cos([0.0]).tolist()
+    [1.0]
+    """
+    return dispatch.unary("cos", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def cosh(x: TensorLike, /) -> Tensor:
+    """Hyperbolic cosine.
+
+    >>> cosh([0.0]).tolist()
+    [1.0]
+    """
+    return dispatch.unary("cosh", x)
+
+
+@op(accepts=FLOATING, lift="float", arity=2)
+def divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 / x2; integers give the default float.
+
+    >>> divide([1, 2], [2, 2]).tolist()
+    [0.5, 1.0]
+    """
+    return dispatch.binary("divide", x1, x2)
+
+
+@op(result="bool", arity=2)
+def equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 == x2.
+
+    >>> equal([1, 2], [1, 3]).tolist()
+    [True, False]
+    """
+    return dispatch.binary("equal", x1, x2)
+
+
+@op(accepts=FLOATING, lift="float")
+def exp(x: TensorLike, /) -> Tensor:
+    """e to the power of x.
+
+    >>> exp([0.0]).tolist()
+    [1.0]
+    """
+    return dispatch.unary("exp", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def expm1(x: TensorLike, /) -> Tensor:
+    """exp(x) - 1, exact for small x.
+
+    >>> expm1([0.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("expm1", x)
+
+
+@op(accepts=REAL)
+def floor(x: TensorLike, /) -> Tensor:
+    """Rounded down; integers stay as they are.
+
+    >>> floor([1.8, -1.2]).tolist()
+    [1.0, -2.0]
+    """
+    return dispatch.unary("floor", x)
+
+
+@op(accepts=REAL, lift="int", arity=2)
+def floor_divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 / x2, rounded down.
+
+    >>> floor_divide([7, -7], [2, 2]).tolist()
+    [3, -4]
+    """
+    return dispatch.binary("floor_divide", x1, x2)
+
+
+@op(accepts=REAL, lift="int", result="bool", arity=2)
+def greater(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 > x2.
+
+    >>> greater([1, 2], [1, 1]).tolist()
+    [False, True]
+    """
+    return dispatch.binary("greater", x1, x2)
+
+
+@op(accepts=REAL, lift="int", result="bool", arity=2)
+def greater_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 >= x2.
+
+    >>> greater_equal([1, 0], [1, 1]).tolist()
+    [True, False]
+    """
+    return dispatch.binary("greater_equal", x1, x2)
+
+
+@op(accepts=REAL_FLOATING, lift="float", arity=2)
+def hypot(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """sqrt(x1**2 + x2**2) without overflow in between.
+
+    >>> hypot([3.0], [4.0]).tolist()
+    [5.0]
+    """
+    return dispatch.binary("hypot", x1, x2)
+
+
+@op(accepts=NUMERIC, result="real")
+def imag(x: TensorLike, /) -> Tensor:
+    """Imaginary part; zeros for real numbers.
+
+    >>> imag([1 + 2j]).tolist()
+    [2.0]
+    """
+    return dispatch.unary("imag", x)
+
+
+@op(accepts=NUMERIC, lift="int", result="bool")
+def isfinite(x: TensorLike, /) -> Tensor:
+    """True where x is neither infinite nor NaN.
+
+    >>> isfinite([1.0, float('inf')]).tolist()
+    [True, False]
+    """
+    return dispatch.unary("isfinite", x)
+
+
+@op(accepts=NUMERIC, lift="int", result="bool")
+def isinf(x: TensorLike, /) -> Tensor:
+    """True where x is infinite.
+
+    >>> isinf([1.0, float('inf')]).tolist()
+    [False, True]
+    """
+    return dispatch.unary("isinf", x)
+
+
+@op(accepts=NUMERIC, lift="int", result="bool")
+def isnan(x: TensorLike, /) -> Tensor:
+    """True where x is NaN.
+
+    >>> isnan([1.0, float('nan')]).tolist()
+    [False, True]
+    """
+    return dispatch.unary("isnan", x)
+
+
+@op(accepts=REAL, lift="int", result="bool", arity=2)
+def less(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 < x2.
+
+    >>> less([1, 2], [1, 3]).tolist()
+    [False, True]
+    """
+    return dispatch.binary("less", x1, x2)
+
+
+@op(accepts=REAL, lift="int", result="bool", arity=2)
+def less_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 <= x2.
+
+    >>> less_equal([1, 4], [1, 3]).tolist()
+    [True, False]
+    """
+    return dispatch.binary("less_equal", x1, x2)
+
+
+@op(accepts=FLOATING, lift="float")
+def log(x: TensorLike, /) -> Tensor:
+    """Natural logarithm.
+
+    >>> log([1.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("log", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def log10(x: TensorLike, /) -> Tensor:
+    """Logarithm to base 10.
+
+    >>> log10([100.0]).tolist()
+    [2.0]
+    """
+    return dispatch.unary("log10", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def log1p(x: TensorLike, /) -> Tensor:
+    """log(1 + x), exact for small x.
+
+    >>> log1p([0.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("log1p", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def log2(x: TensorLike, /) -> Tensor:
+    """Logarithm to base 2.
+
+    >>> log2([8.0]).tolist()
+    [3.0]
+    """
+    return dispatch.unary("log2", x)
+
+
+@op(accepts=REAL_FLOATING, lift="float", arity=2)
+def logaddexp(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """log(exp(x1) + exp(x2)) without overflow in between.
+
+    >>> logaddexp([0.0], [float('-inf')]).tolist()
+    [0.0]
+    """
+    return dispatch.binary("logaddexp", x1, x2)
+
+
+@op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
+def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """True where both are true.
+
+    >>> logical_and([True, True], [True, False]).tolist()
+    [True, False]
+    """
+    return dispatch.binary("logical_and", x1, x2)
+
+
+@op(accepts=BOOLEAN, lift="bool", result="bool")
+def logical_not(x: TensorLike, /) -> Tensor:
+    """True where x is false or zero.
+
+    >>> logical_not([True, False]).tolist()
+    [False, True]
+    """
+    return dispatch.unary("logical_not", x)
+
+
+@op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
+def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """True where either is true.
+
+    >>> logical_or([False, True], [False, False]).tolist()
+    [False, True]
+    """
+    return dispatch.binary("logical_or", x1, x2)
+
+
+@op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
+def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """True where one of the two is true.
+
+    >>> logical_xor([True, True], [True, False]).tolist()
+    [False, True]
+    """
+    return dispatch.binary("logical_xor", x1, x2)
+
+
+@op(accepts=REAL_BOOL, arity=2)
+def maximum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """The larger of the two; NaN where either is.
+
+    >>> maximum([1, 5], [3, 2]).tolist()
+    [3, 5]
+    """
+    return dispatch.binary("maximum", x1, x2)
+
+
+@op(accepts=REAL_BOOL, arity=2)
+def minimum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """The smaller of the two; NaN where either is.
+
+    >>> minimum([1, 5], [3, 2]).tolist()
+    [1, 2]
+    """
+    return dispatch.binary("minimum", x1, x2)
+
+
+@op(arity=2)
+def multiply(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 * x2; `and` for truth values.
+
+    >>> multiply([1.0, 2.0], 3).tolist()
+    [3.0, 6.0]
+    """
+    return dispatch.binary("multiply", x1, x2)
+
+
+@op(accepts=NUMERIC)
+def negative(x: TensorLike, /) -> Tensor:
+    """-x.
+
+    >>> negative([1, -2]).tolist()
+    [-1, 2]
+    """
+    return dispatch.unary("negative", x)
+
+
+@op(accepts=REAL_FLOATING, lift="float", arity=2)
+def nextafter(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """The next number after x1 towards x2.
+
+    >>> nextafter([0.0], [0.0]).tolist()
+    [0.0]
+    """
+    return dispatch.binary("nextafter", x1, x2)
+
+
+@op(result="bool", arity=2)
+def not_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 != x2.
+
+    >>> not_equal([1, 2], [1, 3]).tolist()
+    [False, True]
+    """
+    return dispatch.binary("not_equal", x1, x2)
+
+
+@op(accepts=NUMERIC)
+def positive(x: TensorLike, /) -> Tensor:
+    """+x: a new tensor of the same values.
+
+    >>> positive([1, -2]).tolist()
+    [1, -2]
+    """
+    return dispatch.unary("positive", x)
+
+
+@op(accepts=NUMERIC, lift="int", arity=2)
+def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 to the power of x2; integers take no negative exponents.
+
+    >>> pow([2, 3], [3, 2]).tolist()
+    [8, 9]
+    """
+    return dispatch.binary("pow", x1, x2)
+
+
+@op(accepts=NUMERIC, result="real")
+def real(x: TensorLike, /) -> Tensor:
+    """Real part; real numbers stay as they are.
+
+    >>> real([1 + 2j]).tolist()
+    [1.0]
+    """
+    return dispatch.unary("real", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def reciprocal(x: TensorLike, /) -> Tensor:
+    """1 / x.
+
+    >>> reciprocal([4.0]).tolist()
+    [0.25]
+    """
+    return dispatch.unary("reciprocal", x)
+
+
+@op(accepts=REAL, lift="int", arity=2)
+def remainder(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """The rest of floor division, with the sign of x2.
+
+    >>> remainder([7, -7], [3, 3]).tolist()
+    [1, 2]
+    """
+    return dispatch.binary("remainder", x1, x2)
+
+
+@op(accepts=NUMERIC)
+def round(x: TensorLike, /) -> Tensor:
+    """Rounded to the nearest whole number, halves to even.
+
+    >>> round([0.5, 1.5]).tolist()
+    [0.0, 2.0]
+    """
+    return dispatch.unary("round", x)
+
+
+@op(accepts=NUMERIC)
+def sign(x: TensorLike, /) -> Tensor:
+    """-1, 0 or 1; x / abs(x) for complex numbers.
+
+    >>> sign([-3.0, 0.0, 2.0]).tolist()
+    [-1.0, 0.0, 1.0]
+    """
+    return dispatch.unary("sign", x)
+
+
+@op(accepts=REAL_FLOATING, lift="float", result="bool")
+def signbit(x: TensorLike, /) -> Tensor:
+    """True where the sign bit is set, as in -0.0.
+
+    >>> signbit([-0.0, 1.0]).tolist()
+    [True, False]
+    """
+    return dispatch.unary("signbit", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def sin(x: TensorLike, /) -> Tensor:
+    """Sine of radians.
+
+    >>> sin([0.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("sin", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def sinh(x: TensorLike, /) -> Tensor:
+    """Hyperbolic sine.
+
+    >>> sinh([0.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("sinh", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def sqrt(x: TensorLike, /) -> Tensor:
+    """Square root.
+
+    >>> sqrt([9.0]).tolist()
+    [3.0]
+    """
+    return dispatch.unary("sqrt", x)
+
+
+@op(accepts=NUMERIC)
+def square(x: TensorLike, /) -> Tensor:
+    """x * x.
+
+    >>> square([3, -2]).tolist()
+    [9, 4]
+    """
+    return dispatch.unary("square", x)
+
+
+@op(accepts=NUMERIC, arity=2)
+def subtract(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """x1 - x2.
+
+    >>> subtract([1.0, 2.0], 1).tolist()
+    [0.0, 1.0]
+    """
+    return dispatch.binary("subtract", x1, x2)
+
+
+@op(accepts=FLOATING, lift="float")
+def tan(x: TensorLike, /) -> Tensor:
+    """Tangent of radians.
+
+    >>> tan([0.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("tan", x)
+
+
+@op(accepts=FLOATING, lift="float")
+def tanh(x: TensorLike, /) -> Tensor:
+    """Hyperbolic tangent.
+
+    >>> tanh([0.0]).tolist()
+    [0.0]
+    """
+    return dispatch.unary("tanh", x)
+
+
+@op(accepts=REAL)
+def trunc(x: TensorLike, /) -> Tensor:
+    """Rounded towards zero; integers stay as they are.
+
+    >>> trunc([1.8, -1.8]).tolist()
+    [1.0, -1.0]
+    """
+    return dispatch.unary("trunc", x)

@@ -1,0 +1,249 @@
+"""From what users hand over to tensors, and from one backend or device to another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ember_ml import devices, dtypes
+from ember_ml.backend import selection
+from ember_ml.backend.contract import Backend, Spec
+from ember_ml.dtypes import DType, DTypeLike
+from ember_ml.errors import DomainError, DTypeError, EmberError, ShapeError
+from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
+
+__all__ = ["asarray", "backend_of", "to_backend", "to_device", "to_tensor"]
+
+_DATA = (list, tuple, bool, int, float, complex, np.ndarray, np.generic)
+_WEAK_DEFAULTS = {
+    "f": dtypes.default_float,
+    "i": dtypes.default_int,
+    "c": dtypes.default_complex,
+    "b": dtypes.bool,
+}
+
+current_backend = selection.current
+
+
+def device_for(backend: Backend) -> str:
+    """The device on which new tensors of a backend go."""
+    return devices.current_device(backend)
+
+
+def backend_of(value: object) -> Backend | None:
+    """The backend of a native array; None for tensors' raw material: numbers, lists, ndarrays."""
+    return None if isinstance(value, _DATA) else selection.backend_of(value)
+
+
+def to_tensor(value: object, backend: Backend | None = None) -> Tensor:
+    """An op's input as a tensor: tensors and native arrays as they are, data to `backend`."""
+    if isinstance(value, Tensor):
+        return value
+    native_home = backend_of(value)
+    if native_home is not None:
+        return wrap(value, native_home)
+    return _from_data(value, backend or selection.current(), None, None, None)
+
+
+def wrap(native: Any, backend: Backend) -> Tensor:
+    """A native array of a known backend as a tensor; it keeps its memory and its gradients."""
+    spec = backend.spec_of(native)
+    # Only torch marks its arrays themselves as needing gradients.
+    return (fill_grad if getattr(native, "requires_grad", False) else fill)(native, spec)
+
+
+def asarray(
+    obj: object,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    copy: bool | None = None,
+    backend: Backend | None = None,
+) -> Tensor:
+    """A tensor of anything: see ops.asarray."""
+    wanted = None if dtype is None else dtypes.to_dtype(dtype)
+    if not isinstance(obj, Tensor):
+        native_home = backend_of(obj)
+        if native_home is None:
+            home = backend or selection.current()
+            target = None if device is None else home.canonical_device(device)
+            return _from_data(obj, home, wanted, target, copy)
+        obj = wrap(obj, native_home)
+    spec = obj._spec
+    target_device = spec.device if device is None else spec.backend.canonical_device(device)
+    changes = (wanted is not None and wanted is not spec.dtype) or target_device != spec.device
+    if copy is False and changes:
+        raise DomainError(
+            f"ops.asarray(copy=False) cannot make {wanted or spec.dtype} on '{target_device}' "
+            f"of {spec.dtype} on '{spec.device}' without a copy"
+        )
+    if wanted is not None and wanted is not spec.dtype:
+        obj = cast(obj, wanted)
+    if target_device != spec.device:
+        return to_device(obj, target_device)
+    return obj.copy() if copy and not changes else obj
+
+
+def cast(x: Tensor, dtype: DType) -> Tensor:
+    """A tensor in another dtype."""
+    spec = x._spec.with_dtype(dtype)
+    if spec is x._spec:
+        return x
+    if x._spec.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool:
+        raise DTypeError(
+            f"ops.astype from {x.dtype} to {dtype} would drop the imaginary part; "
+            f"take ops.real or ops.imag first"
+        )
+    native = spec.backend.cast(x.native, dtype)
+    return (fill_grad if type(x) is GradTensor else fill)(native, spec)
+
+
+# --- Data -----------------------------------------------------------------------------------
+
+
+def _from_data(
+    obj: object,
+    backend: Backend,
+    dtype: DType | None,
+    device: str | None,
+    copy: bool | None,
+) -> Tensor:
+    if isinstance(obj, list | tuple):
+        leaf = _first_leaf(obj)
+        if isinstance(leaf, Tensor) or backend_of(leaf) is not None:
+            return _from_tensors(obj, backend, dtype, device)
+        if copy is False:
+            raise DomainError("ops.asarray(copy=False) cannot share memory with a list")
+        array = _array_of_numbers(obj, dtype, weak=not isinstance(leaf, np.generic | np.ndarray))
+        copy = None  # the array is new already
+    elif isinstance(obj, bool | int | float | complex) and not isinstance(obj, np.generic):
+        if copy is False:
+            raise DomainError("ops.asarray(copy=False) cannot share memory with a number")
+        array = _array_of_numbers(obj, dtype, weak=True)
+        copy = None
+    elif isinstance(obj, np.ndarray | np.generic):
+        array = np.asarray(obj)
+    else:
+        array = _array_of_buffer(obj)
+    try:
+        found = dtypes.to_dtype(array.dtype)
+    except DTypeError:
+        raise DTypeError(f"ops.asarray got {_brief(obj)}, which gives dtype {array.dtype}; "
+                         f"tensors hold numbers and truth values") from None
+    spec = backend.spec(dtype or found, device or device_for(backend))
+    if spec.dtype is not found:
+        if copy is False:
+            raise DomainError(f"ops.asarray(copy=False) cannot cast {found} to {spec.dtype}")
+        if found.is_complex and not spec.dtype.is_complex:
+            raise DTypeError(f"ops.asarray from {found} to {spec.dtype} would drop "
+                             f"the imaginary part; take the real part first")
+        with np.errstate(all="ignore"):
+            array = array.astype(spec.dtype.numpy)
+        copy = None
+    elif not array.dtype.isnative:
+        array = array.astype(spec.dtype.numpy)
+    return fill(backend.from_numpy(array, spec, copy), spec)
+
+
+def _array_of_numbers(obj: object, dtype: DType | None, *, weak: bool) -> np.ndarray[Any, Any]:
+    wide = None if dtype is None or not dtype.is_integer else dtype.numpy
+    try:
+        # Integers are read in their own dtype: uint64 has values that int64 has not.
+        array = np.array(obj, dtype=wide) if wide and _integral(obj) else np.array(obj)
+    except OverflowError as error:
+        raise DomainError(f"ops.asarray got {_brief(obj)} for {dtype}: {error}") from None
+    except ValueError as error:
+        raise ShapeError(f"ops.asarray got a ragged list {_brief(obj)}: {error}") from None
+    except EmberError:
+        raise
+    except TypeError as error:
+        raise DTypeError(f"ops.asarray got {_brief(obj)}: {error}") from None
+    if dtype is not None or not weak:
+        return array
+    default = _WEAK_DEFAULTS.get(array.dtype.kind)
+    if default is None:
+        if array.dtype.kind in "uO" and _integral(obj):
+            raise DomainError(f"ops.asarray got {_brief(obj)} with integers beyond int64; "
+                              f"give dtype='uint64' or a floating dtype")
+        return array
+    return array.astype(default.numpy, copy=False) if array.size else array.astype(default.numpy)
+
+
+def _integral(obj: object) -> bool:
+    leaf = _first_leaf(obj) if isinstance(obj, list | tuple) else obj
+    return isinstance(leaf, int) and not isinstance(leaf, bool)
+
+
+def _array_of_buffer(obj: object) -> np.ndarray[Any, Any]:
+    if hasattr(obj, "__array__") or isinstance(obj, memoryview | bytes | bytearray):
+        return np.asarray(obj)
+    if hasattr(obj, "__dlpack__"):
+        return np.from_dlpack(obj)  # type: ignore[arg-type]  # hasattr tells mypy nothing
+    try:
+        return np.asarray(memoryview(obj))  # type: ignore[arg-type]  # asked for forgiveness below
+    except TypeError:
+        pass
+    if hasattr(obj, "__len__") and hasattr(obj, "__getitem__") and not isinstance(obj, str):
+        return _array_of_numbers(list(obj), None, weak=True)  # type: ignore[call-overload]  # a sequence by its methods
+    return np.asarray(obj)
+
+
+def _first_leaf(obj: object) -> object:
+    while isinstance(obj, list | tuple):
+        if not obj:
+            return None
+        obj = obj[0]
+    return obj
+
+
+def _from_tensors(
+    obj: list[Any] | tuple[Any, ...], backend: Backend, dtype: DType | None, device: str | None
+) -> Tensor:
+    """A tensor of a list that holds tensors: they are stacked."""
+    from ember_ml import ops
+
+    stacked = ops.stack([x if isinstance(x, Tensor) else asarray(x, backend=_home(obj) or backend)
+                         for x in obj])
+    return asarray(stacked, dtype, device)
+
+
+def _home(obj: Any) -> Backend | None:
+    leaf = _first_leaf(obj)
+    return leaf._spec.backend if isinstance(leaf, Tensor) else backend_of(leaf)
+
+
+def _brief(obj: object) -> str:
+    text = repr(obj)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+# --- Moving ---------------------------------------------------------------------------------
+
+
+def to_backend(x: Tensor, backend: Backend) -> Tensor:
+    """A tensor on another backend, on the device where that backend creates tensors."""
+    if x._spec.backend is backend:
+        return x
+    spec = backend.spec(x._spec.dtype, device_for(backend))
+    source = x.detach() if type(x) is GradTensor else x
+    moved = fill(backend.from_numpy(source.numpy(), spec), spec)
+    if type(x) is GradTensor:
+        return fill_grad(backend.require_grad(moved.native), spec)
+    return moved
+
+
+def to_device(x: Tensor, device: str) -> Tensor:
+    """A tensor on another device of its backend."""
+    spec: Spec = x._spec
+    canonical = spec.backend.canonical_device(device)
+    if canonical == spec.device:
+        return x
+    target = spec.backend.spec(spec.dtype, canonical)
+    return like_spec(x, spec.backend.to_device(x.native, canonical), target)
+
+
+def like_spec(x: Tensor, native: Any, spec: Spec) -> Tensor:
+    """A tensor of another spec that needs gradients where `x` does."""
+    return like(x, native) if spec is x._spec else (
+        fill_grad(native, spec) if type(x) is GradTensor else fill(native, spec)
+    )

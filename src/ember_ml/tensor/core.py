@@ -1,0 +1,406 @@
+"""Tensor: what users hold. A native array with its spec, and the methods people expect of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ember_ml.backend import selection
+from ember_ml.backend.contract import NativeArray, Spec
+from ember_ml.dtypes import DType, DTypeLike
+from ember_ml.errors import DTypeError, ShapeError
+from ember_ml.tensor.methods import Methods
+
+__all__ = ["EmberTensor", "GradTensor", "Tensor"]
+
+_DLPACK_CPU = (1, 0)
+
+
+class Tensor(Methods):
+    """An n-dimensional array of one dtype, on one device, of one backend.
+
+    `data` is a number, a nested list, a NumPy array, a native array of any engine or a tensor.
+    Without `dtype`, Python floats give float32 and Python integers int64 on every backend.
+
+    >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> x.shape, x.dtype, (x @ x.T).tolist()
+    ((2, 2), ember_ml.float32, [[5.0, 11.0], [11.0, 25.0]])
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __new__(
+        cls,
+        data: object = None,
+        *,
+        dtype: DTypeLike = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        made = convert.asarray(() if data is None else data, dtype=dtype, device=device)
+        if not requires_grad:
+            if isinstance(made, GradTensor):
+                return made.detach()
+            # The caller gets an object of its own, also where `data` was a tensor already.
+            return fill(made.native, made._spec) if made is data else made
+        return require_grad(made)
+
+    # --- What it is -------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self._spec.dtype
+
+    @property
+    def device(self) -> str:
+        """The name of the device that holds the values, such as "cpu" or "cuda:0"."""
+        return self._spec.device
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend that computes, such as "torch"."""
+        return self._spec.backend.name
+
+    @property
+    def requires_grad(self) -> bool:
+        """True where operations on this tensor are to be differentiated."""
+        return False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
+        return tuple(self.native.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.native.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        count = 1
+        for side in self.native.shape:
+            count *= side
+        return count
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._spec.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self._spec.dtype.itemsize
+
+    @property
+    def T(self) -> Tensor:
+        """The transpose of a matrix; more axes take `mT` or `ops.permute_dims`."""
+        if len(self.native.shape) != 2:
+            raise ShapeError(
+                f"Tensor.T takes a matrix, not shape {self.shape}; "
+                f"use .mT for stacks of matrices or ops.permute_dims"
+            )
+        return ops.matrix_transpose(self)
+
+    @property
+    def mT(self) -> Tensor:
+        """The transpose of the last two axes."""
+        return ops.matrix_transpose(self)
+
+    @property
+    def real(self) -> Tensor:
+        """The real part."""
+        return ops.real(self)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part."""
+        return ops.imag(self)
+
+    # --- Leaving ----------------------------------------------------------------------------
+
+    def to_backend_tensor(self) -> NativeArray:
+        """The native array of the engine; the same object as `native`."""
+        return self.native
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a NumPy array, without a copy where memory allows."""
+        return self._spec.backend.to_numpy(self.native)
+
+    def to_numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a NumPy array, without a copy where memory allows."""
+        return self._spec.backend.to_numpy(self.native)
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers; a 0-d tensor gives the number.
+
+        >>> Tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
+        return self.numpy().tolist()
+
+    def item(self) -> Any:
+        """The value of a tensor with one element, as a Python number."""
+        if self.size != 1:
+            raise ShapeError(f"Tensor.item() takes one element, not shape {self.shape}")
+        return self.numpy().item()
+
+    def __array__(
+        self, dtype: np.dtype[Any] | None = None, copy: bool | None = None
+    ) -> np.ndarray[Any, Any]:
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        """`ember_ml.ops` bound to the backend of this tensor."""
+        return namespace.of(self._spec.backend, api_version)
+
+    def __dlpack__(
+        self,
+        /,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        backend = self._spec.backend
+        if dl_device is not None:
+            target = (int(dl_device[0]), int(dl_device[1]))
+            if target != backend.dlpack_device(self.native):
+                if target != _DLPACK_CPU:
+                    raise BufferError(f"a {self.device} tensor can be exported there or to the CPU")
+                if copy is False:
+                    raise BufferError(f"a {self.device} tensor reaches the CPU only by a copy")
+                return self.to_device("cpu").__dlpack__(max_version=max_version)
+        return backend.to_dlpack(
+            self.native, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+
+    def __dlpack_device__(self, /) -> tuple[int, int]:
+        return self._spec.backend.dlpack_device(self.native)
+
+    # --- Moving -----------------------------------------------------------------------------
+
+    def astype(self, dtype: DTypeLike, /, *, copy: bool = True) -> Tensor:
+        """The values in another dtype."""
+        return ops.astype(self, dtype, copy=copy)
+
+    cast = astype
+
+    def to_backend(self, name: str) -> Tensor:
+        """The tensor on another backend; no copy where the engines can share memory."""
+        return convert.to_backend(self, selection.load(name))
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
+        """The tensor on another device of its backend."""
+        return convert.to_device(self, device)
+
+    def to(
+        self,
+        target: DTypeLike = None,
+        *,
+        backend: str | None = None,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+    ) -> Tensor:
+        """The tensor with another backend, device or dtype; `target` is a device or a dtype."""
+        if target is not None:
+            try:
+                dtype = dtypes.to_dtype(target)
+            except DTypeError:
+                if not isinstance(target, str):
+                    raise
+                device = target
+        moved: Tensor = self
+        if backend is not None:
+            moved = moved.to_backend(backend)
+        if device is not None:
+            moved = moved.to_device(device)
+        return moved if dtype is None else moved.astype(dtype, copy=False)
+
+    def copy(self) -> Tensor:
+        """A tensor with memory of its own."""
+        return like(self, self._spec.backend.copy(self.native))
+
+    def detach(self) -> Tensor:
+        """The same values, cut off from gradients."""
+        return fill(self.native, self._spec)
+
+    # --- Python's conversions ---------------------------------------------------------------
+
+    def __bool__(self, /) -> bool:
+        return bool(self._one("bool"))
+
+    def __int__(self, /) -> int:
+        return int(self._one("int"))
+
+    def __float__(self, /) -> float:
+        return float(self._one("float"))
+
+    def __complex__(self, /) -> complex:
+        return complex(self._one("complex"))
+
+    def __index__(self, /) -> int:
+        if not self._spec.dtype.is_integer:
+            raise DTypeError(f"only integer tensors can be an index, not {self.dtype}")
+        return int(self._one("index"))
+
+    def _one(self, wanted: str) -> Any:
+        if self.size != 1:
+            hint = "; use ops.any or ops.all" if wanted == "bool" else ""
+            raise ShapeError(f"{wanted}() takes a tensor of one element, not {self.shape}{hint}")
+        value = self.numpy().item()
+        if isinstance(value, complex) and wanted in ("int", "float"):
+            raise DTypeError(f"{wanted}() takes a real tensor, not {self.dtype}; use .real")
+        return value
+
+    def __len__(self) -> int:
+        if not self.native.shape:
+            raise ShapeError("len() of a 0-d tensor: it has no axis; use .item()")
+        return int(self.native.shape[0])
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The tensors along the first axis."""
+        if not self.native.shape:
+            raise ShapeError("a 0-d tensor cannot be iterated: it has no axis; use .item()")
+        return (self[i] for i in range(self.native.shape[0]))
+
+    def __contains__(self, value: object) -> bool:
+        return bool(ops.any(ops.equal(self, value)))
+
+    def __hash__(self) -> int:
+        # Equality is element-wise, so a tensor is its own key, as in PyTorch.
+        return id(self)
+
+    def __copy__(self) -> Tensor:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        values = np.ascontiguousarray(self.numpy()).tobytes()
+        return restore, (
+            values,
+            self.shape,
+            self.dtype.name,
+            self.device,
+            self.backend,
+            self.requires_grad,
+        )
+
+    # --- Indexing ---------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any, /) -> Tensor:
+        return indexing.get(self, key)
+
+    def __setitem__(self, key: Any, value: Any, /) -> None:
+        indexing.put(self, key, value)
+
+    # --- Showing ----------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return display.text(self)
+
+    def __str__(self) -> str:
+        return display.values(self)
+
+    def __format__(self, format_spec: str) -> str:
+        if not format_spec:
+            return str(self)
+        if self.size != 1:
+            raise ShapeError(f"format '{format_spec}' takes a tensor of one element, "
+                             f"not shape {self.shape}")
+        return format(self.item(), format_spec)
+
+    def _repr_html_(self) -> str:
+        return display.html(self)
+
+    def __rich__(self) -> str:
+        return display.text(self)
+
+
+EmberTensor = Tensor
+
+
+class GradTensor(Tensor):
+    """A tensor that needs gradients; a class of its own, so that others never ask."""
+
+    __slots__ = ()
+
+    @property
+    def requires_grad(self) -> bool:
+        """True: this is what sets the class apart."""
+        return True
+
+    def detach(self) -> Tensor:
+        """The same values, cut off from gradients."""
+        return fill(self._spec.backend.detach(self.native), self._spec)
+
+
+# The allocation of every result. object.__new__ skips Tensor.__new__, which reads user input.
+_new = object.__new__
+
+
+def fill(native: NativeArray, spec: Spec) -> Tensor:
+    """A Tensor around a native array whose spec is known."""
+    out = _new(Tensor)
+    out.native = native
+    out._spec = spec
+    return out
+
+
+def fill_grad(native: NativeArray, spec: Spec) -> Tensor:
+    """A GradTensor around a native array; a plain one where its dtype has no gradient."""
+    if spec.dtype.kind not in ("real floating", "complex floating"):
+        return fill(native, spec)
+    out = _new(GradTensor)
+    out.native = native
+    out._spec = spec
+    return out
+
+
+def like(x: Tensor, native: NativeArray) -> Tensor:
+    """A tensor of the spec of `x`, which needs gradients where `x` does."""
+    return fill(native, x._spec) if type(x) is Tensor else fill_grad(native, x._spec)
+
+
+def require_grad(x: Tensor) -> Tensor:
+    """A tensor of the same values that needs gradients."""
+    if isinstance(x, GradTensor):
+        return x
+    if x._spec.dtype.kind not in ("real floating", "complex floating"):
+        raise DTypeError(f"requires_grad takes a floating dtype, not {x.dtype}")
+    return fill_grad(x._spec.backend.require_grad(x.native), x._spec)
+
+
+def restore(
+    values: bytes,
+    shape: tuple[int, ...],
+    dtype: str,
+    device: str,
+    backend: str,
+    requires_grad: bool,
+) -> Tensor:
+    """Rebuild a pickled tensor on the backend and device it came from."""
+    engine = selection.load(backend)
+    kind = dtypes.to_dtype(dtype)
+    spec = engine.spec(kind, engine.canonical_device(device))
+    array = np.frombuffer(values, dtype=kind.numpy).reshape(shape)
+    made = fill(engine.from_numpy(array, spec, copy=True), spec)
+    return require_grad(made) if requires_grad else made
+
+
+# Ops are written over Tensor, and the methods of Tensor over ops. The modules are bound here,
+# after the classes, and their functions are looked up when they are called.
+import ember_ml.ops as ops  # noqa: E402
+from ember_ml import dtypes  # noqa: E402
+from ember_ml.ops import dispatch, namespace  # noqa: E402
+from ember_ml.tensor import convert, display, indexing, methods  # noqa: E402
+
+methods.bind(ops=ops, dispatch=dispatch)

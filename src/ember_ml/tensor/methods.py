@@ -1,0 +1,382 @@
+"""The operators of a tensor, and the common ops as methods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ember_ml.backend.contract import NativeArray, Spec
+from ember_ml.errors import DomainError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ember_ml import ops
+    from ember_ml.dtypes import DTypeLike
+    from ember_ml.ops import dispatch
+    from ember_ml.tensor.core import Tensor
+
+__all__ = ["Methods", "Operators"]
+
+Axis = int | tuple[int, ...] | None
+
+
+class Operators:
+    """A native array with its spec, and Python's operators on it."""
+
+    __slots__ = ("_spec", "native")
+
+    native: NativeArray
+    _spec: Spec
+
+    # --- Arithmetic ---------------------------------------------------------------------
+
+    def __add__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("add", self, other)
+
+    def __radd__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("add", other, self)
+
+    def __iadd__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("add", self, other))
+
+    def __sub__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("subtract", self, other)
+
+    def __rsub__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("subtract", other, self)
+
+    def __isub__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("subtract", self, other))
+
+    def __mul__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("multiply", self, other)
+
+    def __rmul__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("multiply", other, self)
+
+    def __imul__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("multiply", self, other))
+
+    def __truediv__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("divide", self, other)
+
+    def __rtruediv__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("divide", other, self)
+
+    def __itruediv__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("divide", self, other))
+
+    def __floordiv__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("floor_divide", other, self)
+
+    def __ifloordiv__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("floor_divide", self, other))
+
+    def __mod__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("remainder", self, other)
+
+    def __rmod__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("remainder", other, self)
+
+    def __imod__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("remainder", self, other))
+
+    def __pow__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("pow", self, other)
+
+    def __rpow__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("pow", other, self)
+
+    def __ipow__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("pow", self, other))
+
+    def __matmul__(self, other: Any, /) -> Tensor:
+        return dispatch.matmul(self, other)
+
+    def __rmatmul__(self, other: Any, /) -> Tensor:
+        return dispatch.matmul(other, self)
+
+    def __imatmul__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.matmul(self, other))
+
+    def __and__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("bitwise_and", self, other)
+
+    def __rand__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("bitwise_and", other, self)
+
+    def __iand__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("bitwise_and", self, other))
+
+    def __or__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("bitwise_or", self, other)
+
+    def __ror__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("bitwise_or", other, self)
+
+    def __ior__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("bitwise_or", self, other))
+
+    def __xor__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("bitwise_xor", self, other)
+
+    def __rxor__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("bitwise_xor", other, self)
+
+    def __ixor__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("bitwise_xor", self, other))
+
+    def __lshift__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("bitwise_left_shift", self, other)
+
+    def __rlshift__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("bitwise_left_shift", other, self)
+
+    def __ilshift__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("bitwise_left_shift", self, other))
+
+    def __rshift__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("bitwise_right_shift", self, other)
+
+    def __rrshift__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("bitwise_right_shift", other, self)
+
+    def __irshift__(self, other: Any, /) -> Tensor:
+        return dispatch.in_place(self, dispatch.binary("bitwise_right_shift", self, other))
+
+    def __divmod__(self, other: Any, /) -> tuple[Tensor, Tensor]:
+        return self // other, self % other
+
+    def __neg__(self, /) -> Tensor:
+        return dispatch.unary("negative", self)
+
+    def __pos__(self, /) -> Tensor:
+        return dispatch.unary("positive", self)
+
+    def __abs__(self, /) -> Tensor:
+        return dispatch.unary("abs", self)
+
+    def __invert__(self, /) -> Tensor:
+        return dispatch.unary("bitwise_invert", self)
+
+    def __round__(self, digits: int | None = None, /) -> Tensor:
+        if digits:
+            raise DomainError(f"round() of a tensor takes no digits, got {digits}")
+        return dispatch.unary("round", self)
+
+    # --- Comparison -------------------------------------------------------------------------
+
+    def __eq__(self, other: Any, /) -> Tensor:  # type: ignore[override]  # element-wise
+        return dispatch.binary("equal", self, other)
+
+    def __ne__(self, other: Any, /) -> Tensor:  # type: ignore[override]  # element-wise
+        return dispatch.binary("not_equal", self, other)
+
+    def __lt__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("less", self, other)
+
+    def __le__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("less_equal", self, other)
+
+    def __gt__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("greater", self, other)
+
+    def __ge__(self, other: Any, /) -> Tensor:
+        return dispatch.binary("greater_equal", self, other)
+
+
+class Methods(Operators):
+    """The common ops as methods: `x.sum(axis=0)` is `ops.sum(x, axis=0)`."""
+
+    __slots__ = ()
+
+    # --- Reductions -------------------------------------------------------------------------
+
+    def sum(self, axis: Axis = None, *, dtype: DTypeLike = None, keepdims: bool = False) -> Tensor:
+        """Sum over `axis`."""
+        return ops.sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def prod(self, axis: Axis = None, *, dtype: DTypeLike = None, keepdims: bool = False) -> Tensor:
+        """Product over `axis`."""
+        return ops.prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def mean(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """Average over `axis`."""
+        return ops.mean(self, axis=axis, keepdims=keepdims)
+
+    def var(self, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+        """Variance over `axis`."""
+        return ops.var(self, axis=axis, correction=correction, keepdims=keepdims)
+
+    def std(self, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+        """Standard deviation over `axis`."""
+        return ops.std(self, axis=axis, correction=correction, keepdims=keepdims)
+
+    def max(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """Largest value over `axis`."""
+        return ops.max(self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """Smallest value over `axis`."""
+        return ops.min(self, axis=axis, keepdims=keepdims)
+
+    def all(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """True where all values over `axis` are true."""
+        return ops.all(self, axis=axis, keepdims=keepdims)
+
+    def any(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """True where any value over `axis` is true."""
+        return ops.any(self, axis=axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+        """Index of the largest value along `axis`."""
+        return ops.argmax(self, axis=axis, keepdims=keepdims)
+
+    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+        """Index of the smallest value along `axis`."""
+        return ops.argmin(self, axis=axis, keepdims=keepdims)
+
+    def cumulative_sum(self, axis: int | None = None) -> Tensor:
+        """Running sum along `axis`."""
+        return ops.cumulative_sum(self, axis=axis)
+
+    def cumulative_prod(self, axis: int | None = None) -> Tensor:
+        """Running product along `axis`."""
+        return ops.cumulative_prod(self, axis=axis)
+
+    cumsum = cumulative_sum
+    cumprod = cumulative_prod
+
+    # --- Shape ------------------------------------------------------------------------------
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """Another shape with the same elements: `x.reshape(2, -1)` or `x.reshape((2, -1))`."""
+        return ops.reshape(self, _spread(shape))
+
+    def flatten(self) -> Tensor:
+        """All elements along one axis."""
+        return ops.reshape(self, (-1,))
+
+    ravel = flatten
+
+    def transpose(self, *axes: Any) -> Tensor:
+        """The axes in another order; without arguments, reversed."""
+        order = _spread(axes) or tuple(range(len(self.native.shape)))[::-1]
+        return ops.permute_dims(self, order)
+
+    def swapaxes(self, first: int, second: int) -> Tensor:
+        """Two axes in each other's place."""
+        order = list(range(len(self.native.shape)))
+        order[first], order[second] = order[second], order[first]
+        return ops.permute_dims(self, tuple(order))
+
+    def squeeze(self, axis: Axis = None) -> Tensor:
+        """Without the axes of length one: those given, or all."""
+        if axis is None:
+            axis = tuple(i for i, side in enumerate(self.native.shape) if side == 1)
+        return ops.squeeze(self, axis)
+
+    def expand_dims(self, axis: int | tuple[int, ...]) -> Tensor:
+        """With axes of length one at the given places."""
+        return ops.expand_dims(self, axis)
+
+    def broadcast_to(self, shape: tuple[int, ...]) -> Tensor:
+        """Repeated to a larger shape."""
+        return ops.broadcast_to(self, shape)
+
+    def repeat(self, repeats: Any, *, axis: int | None = None) -> Tensor:
+        """Each element repeated."""
+        return ops.repeat(self, repeats, axis=axis)
+
+    # --- Values -----------------------------------------------------------------------------
+
+    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+        """Values limited to [min, max]."""
+        return ops.clip(self, min, max)
+
+    def take(self, indices: Any, *, axis: int | None = None) -> Tensor:
+        """Elements at `indices` along `axis`."""
+        return ops.take(self, indices, axis=axis)
+
+    def nonzero(self) -> tuple[Tensor, ...]:
+        """The indices of the elements that are not zero."""
+        return ops.nonzero(self)
+
+    def sort(self, axis: int = -1, *, descending: bool = False) -> Tensor:
+        """Sorted along `axis`, as a new tensor."""
+        return ops.sort(self, axis=axis, descending=descending)
+
+    def argsort(self, axis: int = -1, *, descending: bool = False) -> Tensor:
+        """The indices that sort along `axis`."""
+        return ops.argsort(self, axis=axis, descending=descending)
+
+    def matmul(self, other: Any) -> Tensor:
+        """Matrix product."""
+        return ops.matmul(self, other)
+
+    def abs(self) -> Tensor:
+        """Absolute values."""
+        return ops.abs(self)
+
+    def conj(self) -> Tensor:
+        """Complex conjugates."""
+        return ops.conj(self)
+
+    def exp(self) -> Tensor:
+        """e to the power of each element."""
+        return ops.exp(self)
+
+    def log(self) -> Tensor:
+        """Natural logarithms."""
+        return ops.log(self)
+
+    def sqrt(self) -> Tensor:
+        """Square roots."""
+        return ops.sqrt(self)
+
+    def square(self) -> Tensor:
+        """Squares."""
+        return ops.square(self)
+
+    def sin(self) -> Tensor:
+        """Sines."""
+        return ops.sin(self)
+
+    def cos(self) -> Tensor:
+        """Cosines."""
+        return ops.cos(self)
+
+    def tanh(self) -> Tensor:
+        """Hyperbolic tangents."""
+        return ops.tanh(self)
+
+    def round(self) -> Tensor:
+        """Rounded to whole numbers, halves to even."""
+        return ops.round(self)
+
+    def floor(self) -> Tensor:
+        """Rounded down."""
+        return ops.floor(self)
+
+    def ceil(self) -> Tensor:
+        """Rounded up."""
+        return ops.ceil(self)
+
+    def sign(self) -> Tensor:
+        """-1, 0 or 1."""
+        return ops.sign(self)
+
+
+def _spread(values: tuple[Any, ...]) -> tuple[int, ...]:
+    """`(2, 3)` from `f(2, 3)`, `f((2, 3))` or `f([2, 3])`."""
+    if len(values) == 1 and isinstance(values[0], tuple | list):
+        return tuple(values[0])
+    return values
+
+
+def bind(**modules: ModuleType) -> None:
+    """Take the modules of ops: they are written over Tensor, so they can only come after it."""
+    globals().update(modules)
