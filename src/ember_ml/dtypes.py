@@ -374,7 +374,8 @@ def float_limits(dtype: DType) -> finfo_object:
     if not (dtype.is_floating or dtype.is_complex):
         raise DTypeError(f"ops.finfo takes a floating dtype, not {dtype}; use ops.iinfo")
     real = real_of(dtype)
-    info: Any = ml_dtypes.finfo(real.numpy) if real is bfloat16 else np.finfo(real.numpy)
+    limits: Any = ml_dtypes.finfo if real is bfloat16 else np.finfo
+    info = limits(real.numpy)
     return finfo_object(
         int(info.bits),
         float(info.eps),

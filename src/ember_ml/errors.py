@@ -3,7 +3,7 @@
     EmberError
     ├── ShapeError              (ValueError)   shapes that do not fit, ragged lists
     ├── AxisError               (ValueError, IndexError)   an axis the tensor does not have
-    ├── DTypeError              (TypeError)    a dtype the op, the backend or the promotion table refuses
+    ├── DTypeError              (TypeError)    a dtype that op, backend or promotion refuse
     ├── DomainError             (ValueError)   a value for which the op is not defined
     ├── OutOfBoundsError        (IndexError)   an index beyond its axis
     ├── IntegerDivisionError    (ZeroDivisionError)   an integer divided by zero

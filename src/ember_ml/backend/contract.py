@@ -190,8 +190,10 @@ class Backend:
         """The DType of a native array."""
         found = self._dtype_of.get(native.dtype)
         if found is None:
-            raise DTypeError(f"the '{self.name}' backend holds a {native.dtype} array, "
-                             f"which is no dtype of ember_ml; cast it first")
+            raise DTypeError(
+                f"the '{self.name}' backend holds a {native.dtype} array, "
+                f"which is no dtype of ember_ml; cast it first"
+            )
         return found
 
     def device_of(self, native: NativeArray) -> str:
@@ -313,9 +315,7 @@ class Backend:
         """`native[key]` for a key that is checked: see tensor/_indexing.py."""
         return native[key]
 
-    def setitem(
-        self, native: NativeArray, key: tuple[Any, ...], value: NativeArray
-    ) -> NativeArray:
+    def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         """Write `value` (of the same dtype, broadcastable) at a checked key; gives the array."""
         native[key] = value
         return native

@@ -16,12 +16,12 @@ __all__ = ["KERNELS"]
 
 
 def tril(xp: Kernels, x: NativeArray, k: int) -> NativeArray:
-    mask = xp.host(np.tri(*x.shape[-2:], k, dtype=bool), x)
+    mask = xp.host(np.tri(x.shape[-2], x.shape[-1], k, dtype=bool), x)
     return _where(xp, mask, x, xp.full((), 0, x))
 
 
 def triu(xp: Kernels, x: NativeArray, k: int) -> NativeArray:
-    mask = xp.host(np.tri(*x.shape[-2:], k - 1, dtype=bool), x)
+    mask = xp.host(np.tri(x.shape[-2], x.shape[-1], k - 1, dtype=bool), x)
     return _where(xp, mask, xp.full((), 0, x), x)
 
 

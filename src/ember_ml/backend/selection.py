@@ -126,7 +126,7 @@ def _load(name: str) -> Backend:
             ) from error
     loader = _loaders.get(name)
     if loader is None:
-        point = _entry_points().get(name) if isinstance(name, str) else None
+        point = _entry_points().get(name)
         if point is None:
             raise UnknownBackendError(
                 f"unknown backend {name!r}; installed are {', '.join(available_backends())}. "

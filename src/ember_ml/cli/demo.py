@@ -23,7 +23,7 @@ REPEATS = 5
 
 
 def program() -> em.Tensor:
-    """Fit a line to 512 points, by the normal equations and by walking down the gradient."""
+    """Fit a line to 512 points: normal equations first, then gradient descent."""
     x = ops.linspace(-1.0, 1.0, 512)
     y = 2.0 * x + 0.5 + 0.1 * ops.sin(40.0 * x)
 

@@ -45,10 +45,10 @@ def current_backend() -> tuple[str, str]:
     """
     name = em.get_backend()
     if os.environ.get(ENVIRONMENT_VARIABLE, "").strip():
-        return name, f"the environment variable {ENVIRONMENT_VARIABLE}"
+        return name, f"set by the environment variable {ENVIRONMENT_VARIABLE}"
     path = backend_file()
     if path.is_file() and path.read_text(encoding="utf-8").strip():
-        return name, f"the file {path}"
+        return name, f"set in the file {path}"
     return name, "the best engine found on this machine"
 
 
@@ -82,7 +82,7 @@ def system_table() -> Table:
     grid.add_row("ember_ml", em.__version__)
     grid.add_row("Python", f"{platform.python_version()} ({platform.python_implementation()})")
     grid.add_row("platform", platform.platform())
-    grid.add_row("backend", f"{name}, chosen by {reason}")
+    grid.add_row("backend", f"{name}, {reason}")
     grid.add_row("device", em.get_device())
     return grid
 
@@ -121,5 +121,5 @@ def backends_table() -> Table:
             version = installed_version(name)
         else:
             version = "[dim]not installed[/dim]"
-        grid.add_row(name, version, f"yes, by {reason}" if name == current else "")
+        grid.add_row(name, version, reason if name == current else "")
     return grid

@@ -35,7 +35,17 @@ from ember_ml.dtypes import (
     uint32,
     uint64,
 )
-from ember_ml.ops import fft, linearalg
+from ember_ml.ops import (
+    creation,
+    data_types,
+    elementwise,
+    fft,
+    indexing,
+    linearalg,
+    manipulation,
+    reduction,
+    searching,
+)
 from ember_ml.ops import linearalg as linalg
 from ember_ml.ops.creation import *
 from ember_ml.ops.data_types import *
@@ -46,6 +56,57 @@ from ember_ml.ops.linearalg import matmul, matrix_transpose, tensordot, vecdot
 from ember_ml.ops.manipulation import *
 from ember_ml.ops.reduction import *
 from ember_ml.ops.searching import *
+
+__all__ = [
+    "__array_api_version__",
+    "__array_namespace_info__",
+    "bfloat16",
+    "bool",
+    "complex64",
+    "complex128",
+    "e",
+    "fft",
+    "float16",
+    "float32",
+    "float64",
+    "get_available_devices",
+    "get_backend",
+    "get_device",
+    "get_device_of_tensor",
+    "inf",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "linalg",
+    "linearalg",
+    "matmul",
+    "matrix_transpose",
+    "memory_info",
+    "memory_usage",
+    "nan",
+    "newaxis",
+    "pi",
+    "set_backend",
+    "set_device",
+    "synchronize",
+    "tensordot",
+    "to_device",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "use_backend",
+    "use_device",
+    "vecdot",
+]
+__all__ += creation.__all__
+__all__ += data_types.__all__
+__all__ += elementwise.__all__
+__all__ += indexing.__all__
+__all__ += manipulation.__all__
+__all__ += reduction.__all__
+__all__ += searching.__all__
 
 __array_api_version__ = "2025.12"
 newaxis = None

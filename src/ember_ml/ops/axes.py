@@ -23,7 +23,8 @@ def integer_of(op: str, value: Any, what: str) -> int:
 
 def shape_of(op: str, shape: Any, *, unknown: bool = False) -> tuple[int, ...]:
     """A shape as a tuple: of an int, a tuple, a list or a tensor; `unknown` allows -1."""
-    sides = shape if isinstance(shape, Sequence) or getattr(shape, "ndim", 0) else (shape,)
+    several = isinstance(shape, Sequence) or getattr(shape, "ndim", 0) != 0
+    sides = shape if several else (shape,)
     checked = tuple(integer_of(op, side, "shape") for side in sides)
     if any(side < (-1 if unknown else 0) for side in checked):
         raise ShapeError(f"ops.{op} got shape {checked}; lengths of axes are not negative")

@@ -287,7 +287,7 @@ def linspace(
     count = integer_of("linspace", num, "num")
     if count < 0:
         raise DomainError(f"ops.linspace got num={count}; a count is not negative")
-    is_complex = isinstance(start, complex) or isinstance(stop, complex)
+    is_complex = any(isinstance(bound, complex) for bound in (start, stop))
     default = dtypes.default_complex if is_complex else dtypes.default_float
     wanted = default if dtype is None else dtypes.to_dtype(dtype)
     if is_complex and not wanted.is_complex:

@@ -35,6 +35,8 @@ __all__ = [
 
 _new = object.__new__
 _SCALARS = (bool, int, float, complex)
+# NumPy's scalars count as numbers here: clients mix them freely with tensors.
+_WEAK = (*_SCALARS, np.generic)
 
 
 def unary(name: str, x: object) -> Tensor:
@@ -120,8 +122,9 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
 def matmul(x1: object, x2: object) -> Tensor:
     """Run the matrix product; Python scalars are no matrices."""
     if isinstance(x1, _SCALARS) or isinstance(x2, _SCALARS):
-        raise ShapeError("ops.matmul takes tensors of at least one axis, not a number; "
-                         "use ops.multiply to scale")
+        raise ShapeError(
+            "ops.matmul takes tensors of at least one axis, not a number; use ops.multiply to scale"
+        )
     return binary("matmul", x1, x2)
 
 
@@ -174,7 +177,7 @@ def operands(
     scalars: list[bool] = []
     tensors: list[Any] = []
     for value in inputs:
-        weak = isinstance(value, _SCALARS) or isinstance(value, np.generic)
+        weak = isinstance(value, _WEAK)
         scalars.append(weak)
         if weak:
             tensors.append(value.item() if isinstance(value, np.generic) else value)

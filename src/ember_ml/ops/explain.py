@@ -89,8 +89,11 @@ def _wrong_axis(axis: Any, ndim: int) -> str:
         except (AttributeError, TypeError):
             return f"{one!r} is no integer"
         if not -ndim <= index < ndim:
-            return f"a tensor of {ndim} axes has axes {-ndim} to {ndim - 1}" if ndim else (
-                "a 0-d tensor has no axes")
+            return (
+                f"a tensor of {ndim} axes has axes {-ndim} to {ndim - 1}"
+                if ndim
+                else ("a 0-d tensor has no axes")
+            )
         if index % ndim in seen:
             return f"axis {one} is given twice"
         seen.add(index % ndim)

@@ -64,9 +64,7 @@ def take_along_axis(x: TensorLike, indices: TensorLike, /, *, axis: int = -1) ->
             f"ops.take_along_axis got indices of shape {chosen.shape} for {tensor.shape}; "
             f"they must have as many axes"
         )
-    outer = [
-        (*t.shape[:place], 1, *t.shape[place + 1 :]) for t in (tensor, chosen)
-    ]
+    outer = [(*t.shape[:place], 1, *t.shape[place + 1 :]) for t in (tensor, chosen)]
     shape = list(broadcast("take_along_axis", outer))
     shape[place] = tensor.shape[place]
     tensor = manipulation.broadcast_to(tensor, tuple(shape))

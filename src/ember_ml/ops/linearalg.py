@@ -246,9 +246,7 @@ def matrix_power(x: TensorLike, n: int, /) -> Tensor:
         tensor, count = inv(tensor), -count
     if count == 0:
         home = tensor._spec
-        one = creation.asarray(
-            fill(home.backend.cast(_identity(tensor), home.dtype), home)
-        )
+        one = creation.asarray(fill(home.backend.cast(_identity(tensor), home.dtype), home))
         return manipulation.broadcast_to(one, tensor.shape).copy()
     result: Tensor | None = None
     while count:
@@ -492,9 +490,7 @@ def svd(x: TensorLike, /, *, full_matrices: bool = True) -> SVDResult:
     >>> svd([[2.0, 0.0], [0.0, 1.0]]).S.tolist()
     [2.0, 1.0]
     """
-    return SVDResult(
-        *dispatch.call_many("linalg.svd", matrix_of("linalg.svd", x), full_matrices)
-    )
+    return SVDResult(*dispatch.call_many("linalg.svd", matrix_of("linalg.svd", x), full_matrices))
 
 
 @op("linalg.svdvals", accepts=LINALG, lift="float", result="real")

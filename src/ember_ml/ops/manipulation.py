@@ -282,9 +282,7 @@ def _complete(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @op()
-def roll(
-    x: TensorLike, /, shift: int | tuple[int, ...], *, axis: Axis = None
-) -> Tensor:
+def roll(x: TensorLike, /, shift: int | tuple[int, ...], *, axis: Axis = None) -> Tensor:
     """Elements moved along axes; those that fall off come in at the other end.
 
     >>> roll([1, 2, 3], 1).tolist()

@@ -206,7 +206,9 @@ def _cumulative(
         return out
     spec = out._spec
     side = (*out.shape[:place], 1, *out.shape[place + 1 :])
-    return manipulation.concat([fill(spec.backend.full(side, initial, spec), spec), out], axis=place)
+    return manipulation.concat(
+        [fill(spec.backend.full(side, initial, spec), spec), out], axis=place
+    )
 
 
 @op(accepts=NUMERIC)

@@ -143,9 +143,7 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
     if mask.dtype is not dtypes.bool:
         mask = convert.cast(mask, dtypes.bool)
     # A tensor decides where scalars live; the mask does where both branches are scalars.
-    spec, (a, b), needs_grad = dispatch.operands(
-        "where", *(_beside(mask, x) for x in (x1, x2))
-    )
+    spec, (a, b), needs_grad = dispatch.operands("where", *(_beside(mask, x) for x in (x1, x2)))
     dispatch.same_device("where", mask.device, spec.device)
     try:
         native = spec.backend.entry(spec, "where")[0](mask.native, a, b)

@@ -128,15 +128,19 @@ def _from_data(
     try:
         found = dtypes.to_dtype(array.dtype)
     except DTypeError:
-        raise DTypeError(f"ops.asarray got {_brief(obj)}, which gives dtype {array.dtype}; "
-                         f"tensors hold numbers and truth values") from None
+        raise DTypeError(
+            f"ops.asarray got {_brief(obj)}, which gives dtype {array.dtype}; "
+            f"tensors hold numbers and truth values"
+        ) from None
     spec = backend.spec(dtype or found, device or device_for(backend))
     if spec.dtype is not found:
         if copy is False:
             raise DomainError(f"ops.asarray(copy=False) cannot cast {found} to {spec.dtype}")
         if found.is_complex and not spec.dtype.is_complex:
-            raise DTypeError(f"ops.asarray from {found} to {spec.dtype} would drop "
-                             f"the imaginary part; take the real part first")
+            raise DTypeError(
+                f"ops.asarray from {found} to {spec.dtype} would drop "
+                f"the imaginary part; take the real part first"
+            )
         with np.errstate(all="ignore"):
             array = array.astype(spec.dtype.numpy)
         copy = None
@@ -163,8 +167,10 @@ def _array_of_numbers(obj: object, dtype: DType | None, *, weak: bool) -> np.nda
     default = _WEAK_DEFAULTS.get(array.dtype.kind)
     if default is None:
         if array.dtype.kind in "uO" and _integral(obj):
-            raise DomainError(f"ops.asarray got {_brief(obj)} with integers beyond int64; "
-                              f"give dtype='uint64' or a floating dtype")
+            raise DomainError(
+                f"ops.asarray got {_brief(obj)} with integers beyond int64; "
+                f"give dtype='uint64' or a floating dtype"
+            )
         return array
     return array.astype(default.numpy, copy=False) if array.size else array.astype(default.numpy)
 
@@ -174,17 +180,18 @@ def _integral(obj: object) -> bool:
     return isinstance(leaf, int) and not isinstance(leaf, bool)
 
 
-def _array_of_buffer(obj: object) -> np.ndarray[Any, Any]:
+def _array_of_buffer(obj: Any) -> np.ndarray[Any, Any]:
+    """An array of what is neither a number, a list nor an array: buffers, DLPack, sequences."""
     if hasattr(obj, "__array__") or isinstance(obj, memoryview | bytes | bytearray):
         return np.asarray(obj)
     if hasattr(obj, "__dlpack__"):
-        return np.from_dlpack(obj)  # type: ignore[arg-type]  # hasattr tells mypy nothing
+        return np.from_dlpack(obj)
     try:
-        return np.asarray(memoryview(obj))  # type: ignore[arg-type]  # asked for forgiveness below
+        return np.asarray(memoryview(obj))
     except TypeError:
         pass
     if hasattr(obj, "__len__") and hasattr(obj, "__getitem__") and not isinstance(obj, str):
-        return _array_of_numbers(list(obj), None, weak=True)  # type: ignore[call-overload]  # a sequence by its methods
+        return _array_of_numbers(list(obj), None, weak=True)
     return np.asarray(obj)
 
 
@@ -202,8 +209,9 @@ def _from_tensors(
     """A tensor of a list that holds tensors: they are stacked."""
     from ember_ml import ops
 
-    stacked = ops.stack([x if isinstance(x, Tensor) else asarray(x, backend=_home(obj) or backend)
-                         for x in obj])
+    stacked = ops.stack(
+        [x if isinstance(x, Tensor) else asarray(x, backend=_home(obj) or backend) for x in obj]
+    )
     return asarray(stacked, dtype, device)
 
 
@@ -244,6 +252,8 @@ def to_device(x: Tensor, device: str) -> Tensor:
 
 def like_spec(x: Tensor, native: Any, spec: Spec) -> Tensor:
     """A tensor of another spec that needs gradients where `x` does."""
-    return like(x, native) if spec is x._spec else (
-        fill_grad(native, spec) if type(x) is GradTensor else fill(native, spec)
+    return (
+        like(x, native)
+        if spec is x._spec
+        else (fill_grad(native, spec) if type(x) is GradTensor else fill(native, spec))
     )

@@ -314,8 +314,9 @@ class Tensor(Methods):
         if not format_spec:
             return str(self)
         if self.size != 1:
-            raise ShapeError(f"format '{format_spec}' takes a tensor of one element, "
-                             f"not shape {self.shape}")
+            raise ShapeError(
+                f"format '{format_spec}' takes a tensor of one element, not shape {self.shape}"
+            )
         return format(self.item(), format_spec)
 
     def _repr_html_(self) -> str:

@@ -17,8 +17,24 @@ __all__ = ["NumpyBackend", "load"]
 
 # Ops that only move values; the others run in float32 for bfloat16, as ml_dtypes does inside.
 _MOVES = frozenset(
-    "broadcast_to concat flip matrix_transpose permute_dims positive repeat reshape roll stack "
-    "take take_along_axis tile tril triu where".split()
+    (
+        "broadcast_to",
+        "concat",
+        "flip",
+        "matrix_transpose",
+        "permute_dims",
+        "positive",
+        "repeat",
+        "reshape",
+        "roll",
+        "stack",
+        "take",
+        "take_along_axis",
+        "tile",
+        "tril",
+        "triu",
+        "where",
+    )
 )
 
 

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 def _reduction(ufunc: np.ufunc) -> Kernel:
-    reduce = ufunc.reduce
+    reduce: Any = ufunc.reduce  # its overloads cannot say that keepdims is a variable
 
     def kernel(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
         return reduce(x, axis=axis, keepdims=keepdims)
@@ -28,10 +28,13 @@ def _reduction(ufunc: np.ufunc) -> Kernel:
     return kernel
 
 
+_sum = _reduction(np.add)
+
+
 def mean(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
     if x.dtype.itemsize == 2:  # float16 sums overflow; np.mean adds them in float32
         return np.mean(x, axis=axis, keepdims=keepdims)
-    total = np.add.reduce(x, axis=axis, keepdims=keepdims)
+    total = _sum(x, axis=axis, keepdims=keepdims)
     if axis is None:
         count = x.size
     elif isinstance(axis, tuple):
@@ -48,7 +51,7 @@ def var(x: Array, axes: tuple[int, ...], correction: float, keepdims: bool) -> A
     with np.errstate(all="ignore"):
         centred = x - np.mean(x, axis=axes, keepdims=True)
         count = math.prod(x.shape[a] for a in axes) - correction
-        total = np.add.reduce(np.square(centred), axis=axes, keepdims=keepdims)
+        total = np.sum(np.square(centred), axis=axes, keepdims=keepdims)
         return total / x.dtype.type(max(count, 0))
 
 
@@ -96,8 +99,10 @@ def floor_divide(x: Array, y: Array) -> Any:
         return np.floor_divide(x, y)
     with np.errstate(all="ignore"):
         out = np.floor_divide(x, y)
-        # NumPy gives NaN for an infinite dividend; the standard gives the infinity.
-        lost = np.isinf(x) & np.isfinite(y)
+        # For an infinite dividend NumPy gives NaN, the standard the infinity; for an infinite
+        # divisor NumPy gives -1 where signs differ, the standard the zero of the quotient.
+        lost = np.isinf(x) ^ np.isinf(y)
+        lost &= ~(np.isnan(x) | np.isnan(y))
         return np.where(lost, np.divide(x, y), out) if lost.any() else out
 
 
@@ -133,9 +138,26 @@ def expm1(x: Array) -> Any:
         return np.expm1(x)
     with np.errstate(all="ignore"):
         out = np.expm1(x)
-        # NumPy multiplies exp(x) by cos and sin of the angle also where that is 0 * inf.
-        angle_free = x.imag == 0
-        return np.where(angle_free, _complex(np.expm1(x.real), x.imag), out)
+        # NumPy multiplies exp(x) by the cosine and sine of angles also where that is 0 * inf or
+        # has no angle at all; the standard says what stands there.
+        out = np.where(x.imag == 0, _complex(np.expm1(x.real), x.imag), out)
+        lost = ~np.isfinite(x.imag) & np.isinf(x.real)
+        limit = np.where(x.real > 0, _INFINITE_NO_ANGLE, _MINUS_ONE)
+        return np.where(lost, limit, out).astype(x.dtype, copy=False)
+
+
+def tanh(x: Array) -> Any:
+    if x.dtype.kind != "c":
+        return np.tanh(x)
+    with np.errstate(all="ignore"):
+        out = np.tanh(x)
+        # At infinity the sign of the imaginary zero is that of the angle, not of sin(2 * angle).
+        limit = _complex(np.copysign(1, x.real), np.copysign(0, x.imag))
+        return np.where(np.isinf(x.real) & np.isfinite(x.imag), limit, out)
+
+
+_INFINITE_NO_ANGLE: Final = complex(math.inf, math.nan)
+_MINUS_ONE: Final = complex(-1, 0)
 
 
 def _complex(real: Array, imag: Array) -> Array:
@@ -229,6 +251,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
             imag,
             real,
             expm1,
+            tanh,
             sort,
             argsort,
             searchsorted,
