@@ -46,8 +46,8 @@ def explain(
     """The ember_ml error for an exception that came out of a kernel."""
     if isinstance(error, EmberError):
         return error
-    if isinstance(error, MemoryError | KeyboardInterrupt | RecursionError | NameError):
-        return error
+    if isinstance(error, MemoryError | RecursionError | NameError | Warning):
+        return error  # no mistake of the caller; a Warning only where filters make it an error
     facts = describe(inputs)
     shapes = [tuple(v.shape) for v in inputs if hasattr(v, "shape")]
     if axis is not None and shapes:

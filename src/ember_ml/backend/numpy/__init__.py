@@ -52,6 +52,8 @@ class NumpyBackend(Backend):
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
         found = super().kernel(name, dtype)
+        if name in kernels.NOISY and (dtype.is_floating or dtype.is_complex):
+            found = kernels.quiet(found)
         if dtype is dtypes.bfloat16 and name not in _MOVES:
             return _through_float32(found)
         return found

@@ -1,0 +1,197 @@
+"""JAX: immutable arrays, compiled by XLA; 64-bit types are switched on when it is loaded."""
+
+from __future__ import annotations
+
+import math
+import sys
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ember_ml import devices as _devices
+from ember_ml import dtypes
+from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
+from ember_ml.backend.jax import kernels, linearalg
+from ember_ml.dtypes import DType
+from ember_ml.errors import DomainError, UnsupportedOpError
+
+__all__ = ["JaxBackend", "load"]
+
+# XLA takes host memory as it is only at this alignment.
+_ALIGNMENT = 64
+# Up to this many elements a constant is made on the host: quicker, and nothing is compiled.
+_SMALL = 1024
+_PLATFORMS = {"cuda": "gpu", "rocm": "gpu"}
+_DLPACK_CPU = 1
+# JAX refuses to export what asks for less; without a version it gives its oldest.
+_DLPACK_OLDEST = (0, 5)
+
+
+class JaxBackend(Backend):
+    """Arrays are jax.Array; under a transformation they are tracers, which are taken alike."""
+
+    name = "jax"
+    native_type = type(jnp.zeros(()))
+    native_types = (jax.Array,)
+    native_dtypes = {d: d.numpy for d in dtypes.ALL}
+    namespaces = {"": (jnp,), "linalg": (jnp.linalg,), "fft": (jnp.fft,)}
+    overrides = kernels.OVERRIDES | linearalg.OVERRIDES
+
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__(module)
+        self._devices = _named_devices()
+        self._names = {device: name for name, device in self._devices.items()}
+
+    def kernel(self, name: str, dtype: DType) -> Kernel:
+        return kernels.of_dtype(name, dtype) or super().kernel(name, dtype)
+
+    # --- Arrays -----------------------------------------------------------------------------
+
+    def from_numpy(
+        self, array: np.ndarray[Any, Any], spec: Spec, copy: bool | None = None
+    ) -> NativeArray:
+        if not copy and _shareable(array) and spec.device.startswith("cpu"):
+            return jax.device_put(array, self._devices[spec.device])
+        if copy is False:
+            raise DomainError(
+                f"JAX shares host memory that is contiguous, writable and {_ALIGNMENT}-byte "
+                f"aligned, not this array of shape {array.shape}; use copy=None"
+            )
+        # asarray copies NumPy arrays, where device_put would alias what is aligned.
+        return jnp.asarray(array, device=self._elsewhere(spec.device))
+
+    def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
+        return np.asarray(native)
+
+    def scalar(self, value: object, spec: Spec) -> NativeArray:
+        array = np.array(value, dtype=spec.dtype.numpy)
+        if self._elsewhere(spec.device) is None:
+            return array  # a host constant has no trace, so one that jit has met can be kept
+        with jax.ensure_compile_time_eval():
+            return self.from_numpy(array, spec, copy=True)
+
+    def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
+        number = np.array(value, dtype=spec.dtype.numpy)
+        if math.prod(shape) <= _SMALL:
+            return self.from_numpy(np.full(shape, number), spec, copy=True)
+        # Under jit, a large constant would be stored in the program.
+        return jnp.full(shape, number, device=self._elsewhere(spec.device))
+
+    def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
+        if native.dtype == dtype.numpy:
+            return native
+        return jax.lax.convert_element_type(native, dtype.numpy)
+
+    def copy(self, native: NativeArray) -> NativeArray:
+        return jnp.copy(native)
+
+    def getitem(self, native: NativeArray, key: tuple[Any, ...]) -> NativeArray:
+        try:
+            return native[key]
+        except jax.errors.NonConcreteBooleanIndexError as error:
+            raise UnsupportedOpError(
+                "a traced mask picks a number of elements that jit cannot know; use ops.where"
+            ) from error
+
+    def setitem(
+        self, native: NativeArray, key: tuple[Any, ...], value: NativeArray
+    ) -> NativeArray:
+        return native.at[key].set(value)
+
+    def is_traced(self, native: NativeArray) -> bool:
+        return isinstance(native, jax.core.Tracer)
+
+    # --- DLPack -----------------------------------------------------------------------------
+
+    def to_dlpack(
+        self,
+        native: NativeArray,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if max_version is not None and max_version < _DLPACK_OLDEST:
+            max_version = None
+        return super().to_dlpack(
+            native, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+
+    def from_dlpack(self, source: Any, copy: bool | None) -> NativeArray:
+        if int(source.__dlpack_device__()[0]) == _DLPACK_CPU:
+            return super().from_dlpack(source, copy)
+        native = jnp.from_dlpack(source)
+        return self.copy(native) if copy else native
+
+    # --- Devices ----------------------------------------------------------------------------
+
+    def device_of(self, native: NativeArray) -> str:
+        if type(native) is not self.native_type:
+            return _devices.current_device(self)  # traced values are where the user computes
+        device = native.device
+        if not isinstance(device, jax.Device):  # one array over several devices
+            device = min(device.device_set, key=lambda d: d.id)
+        return self._names[device]
+
+    def devices(self) -> tuple[str, ...]:
+        return tuple(self._devices)
+
+    def canonical_device(self, device: str) -> str:
+        stem, colon, index = str(device).partition(":")
+        return super().canonical_device(_PLATFORMS.get(stem, stem) + colon + index)
+
+    def to_device(self, native: NativeArray, device: str) -> NativeArray:
+        return jax.device_put(native, self._devices[device])
+
+    def synchronize(self, device: str) -> None:
+        jax.effects_barrier()
+        target = self._devices[device]
+        for array in jax.live_arrays():
+            if target in array.devices():
+                array.block_until_ready()
+
+    def memory_info(self, device: str) -> dict[str, int]:
+        stats = self._devices[device].memory_stats()
+        if not stats:  # the CPU client counts nothing
+            return host_memory()
+        names = {
+            "allocated": "bytes_in_use",
+            "reserved": "bytes_reserved",
+            "peak": "peak_bytes_in_use",
+            "total": "bytes_limit",
+        }
+        return {ours: int(stats[theirs]) for ours, theirs in names.items() if theirs in stats}
+
+    def _elsewhere(self, name: str) -> jax.Device | None:
+        """The device of a name; None where JAX would place an array anyway."""
+        device = self._devices[name]
+        return None if device == jax.local_devices()[0] else device
+
+
+def _named_devices() -> dict[str, jax.Device]:
+    """This process's devices by name, the default one first: "cpu", "cpu:1", "gpu:0", "tpu:0"."""
+    found = list(jax.local_devices())
+    if found[0].platform != "cpu":
+        found += jax.local_devices(backend="cpu")
+    named: dict[str, jax.Device] = {}
+    for device in found:
+        index = sum(1 for other in named.values() if other.platform == device.platform)
+        first_cpu = device.platform == "cpu" and not index
+        named["cpu" if first_cpu else f"{device.platform}:{index}"] = device
+    return named
+
+
+def _shareable(array: np.ndarray[Any, Any]) -> bool:
+    flags = array.flags
+    return flags.c_contiguous and flags.writeable and array.ctypes.data % _ALIGNMENT == 0
+
+
+def load() -> JaxBackend:
+    """The JAX backend."""
+    # Without it JAX turns 64-bit input into 32 bits in silence.
+    jax.config.update("jax_enable_x64", True)
+    return JaxBackend(sys.modules[__name__])

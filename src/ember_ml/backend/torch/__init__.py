@@ -1,0 +1,227 @@
+"""PyTorch: arrays are torch.Tensor, on the CPU or on an accelerator.
+
+What differs from the standard lies beside this file: `kernels` and `elementwise` hold what torch
+names or does otherwise, `unsigned` the integers it lacks kernels for, `indexing` its keys.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from ember_ml import dtypes
+from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
+from ember_ml.backend.torch import (
+    accelerators,
+    elementwise,
+    indexing,
+    kernels,
+    tracing,
+    unsigned,
+)
+from ember_ml.dtypes import DType
+from ember_ml.errors import DomainError
+
+__all__ = ["TorchBackend", "load"]
+
+_HALF: Final = dtypes.bfloat16.numpy
+# torch before 2.9 exports capsules of the first DLPack only, which consumers must take as well.
+_VERSIONED: Final = "max_version" in inspect.signature(torch.Tensor.__dlpack__).parameters
+_DLPACK_CPU: Final = 1
+# Dtypes that Metal does not have.
+_NOT_ON_MPS: Final = frozenset((dtypes.float64, dtypes.complex128))
+
+
+class TorchBackend(Backend):
+    """Arrays are torch.Tensor; views share memory, and gradients are torch's own."""
+
+    name = "torch"
+    native_type = torch.Tensor
+    native_types = (torch.Tensor,)
+    native_dtypes = {d: getattr(torch, d.name) for d in dtypes.ALL}
+    namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
+    overrides = kernels.OVERRIDES
+    aliases = kernels.ALIASES
+    shadowed = kernels.SHADOWED
+    mutable = True
+
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__(module)
+        self._devices = accelerators.names()
+        self._device_names: dict[torch.device, str] = {}
+
+    # --- Kernels ----------------------------------------------------------------------------
+
+    def kernel(self, name: str, dtype: DType) -> Kernel:
+        if dtype in unsigned.SIGNED:
+            return unsigned.kernel(self, name, dtype)
+        if name in kernels.HOSTED.get(dtype.kind, ()):
+            return self.hosted(name, dtype)
+        found = elementwise.BY_KIND[dtype.kind].get(name)
+        return super().kernel(name, dtype) if found is None else found
+
+    # --- Arrays -----------------------------------------------------------------------------
+
+    def from_numpy(
+        self, array: np.ndarray[Any, Any], spec: Spec, copy: bool | None = None
+    ) -> NativeArray:
+        if copy is False and not (_shareable(array) and spec.device == "cpu"):
+            raise DomainError(
+                f"torch cannot share the memory of a NumPy array that is read-only, strided "
+                f"backwards or bound for '{spec.device}'; let it copy"
+            )
+        if copy or not _shareable(array):
+            array = np.array(array, order="C")
+        made = torch.from_numpy(array.view(np.int16) if array.dtype == _HALF else array)
+        if array.dtype == _HALF:  # NumPy's bfloat16 is unknown to torch, its bits are not
+            made = made.view(torch.bfloat16)
+        return made if spec.device == "cpu" else made.to(spec.device)
+
+    def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
+        native = _plain(native)
+        if native.dtype is torch.bfloat16:
+            return native.view(torch.int16).numpy().view(_HALF)  # type: ignore[no-any-return]  # natives are untyped
+        return native.numpy()  # type: ignore[no-any-return]  # natives are untyped
+
+    def scalar(self, value: object, spec: Spec) -> NativeArray:
+        # Scalars are kept: one made in inference mode could never be saved for a gradient.
+        with torch.inference_mode(False), np.errstate(all="ignore"):
+            return self.from_numpy(np.array(value, dtype=spec.dtype.numpy), spec)
+
+    def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
+        # torch.full refuses what overflows the dtype; NumPy's scalar is the infinity.
+        return self.empty(shape, spec).fill_(spec.scalar(value))
+
+    def empty(self, shape: tuple[int, ...], spec: Spec) -> NativeArray:
+        return torch.empty(shape, dtype=self.native_dtypes[spec.dtype], device=spec.device)
+
+    def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
+        return native.to(self.native_dtypes[dtype])
+
+    def copy(self, native: NativeArray) -> NativeArray:
+        return native.clone()
+
+    def getitem(self, native: NativeArray, key: tuple[Any, ...]) -> NativeArray:
+        return indexing.get(native, key)
+
+    def setitem(
+        self, native: NativeArray, key: tuple[Any, ...], value: NativeArray
+    ) -> NativeArray:
+        if _recorded(native):
+            native = native.clone()  # torch refuses to overwrite what a gradient may need
+        elif self.shares_memory(native, value):
+            value = value.clone()
+        indexing.put(unsigned.as_signed(native), key, unsigned.as_signed(value))
+        return native
+
+    def assign(self, native: NativeArray, value: NativeArray) -> NativeArray:
+        return value if _recorded(native) else native.copy_(value)
+
+    def shares_memory(self, a: NativeArray, b: NativeArray) -> bool:
+        if self.is_traced(a) or self.is_traced(b):
+            return a is b
+        if a.device != b.device or not a.numel() or not b.numel():
+            return False
+        first, second = _extent(a), _extent(b)
+        return first[0] < second[1] and second[0] < first[1]
+
+    def is_traced(self, native: NativeArray) -> bool:
+        return tracing.is_traced(native)
+
+    def require_grad(self, native: NativeArray) -> NativeArray:
+        return native if native.requires_grad else native.detach().requires_grad_()
+
+    def detach(self, native: NativeArray) -> NativeArray:
+        return native.detach()
+
+    # --- DLPack -----------------------------------------------------------------------------
+
+    def to_dlpack(
+        self,
+        native: NativeArray,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        # The device is the tensor's own: tensor/core.py moves it first where it is not.
+        native = native.detach().resolve_conj().resolve_neg()
+        options: dict[str, Any] = {} if stream is None else {"stream": stream}
+        if _VERSIONED:
+            options["max_version"] = max_version
+        return (native.clone() if copy else native).__dlpack__(**options)
+
+    def from_dlpack(self, source: Any, copy: bool | None) -> NativeArray:
+        if int(source.__dlpack_device__()[0]) != _DLPACK_CPU:
+            made = torch.from_dlpack(source)
+            return made.clone() if copy else made
+        try:
+            # Through NumPy: torch ends the process on a negative stride (pytorch#188023).
+            return super().from_dlpack(source, copy)
+        except (BufferError, RuntimeError):  # NumPy has no bfloat16 there
+            made = torch.from_dlpack(source)
+            return made.clone() if copy else made
+
+    # --- Devices ----------------------------------------------------------------------------
+
+    def device_of(self, native: NativeArray) -> str:
+        device = native.device
+        found = self._device_names.get(device)
+        if found is None:
+            # There is one Metal device, and torch writes it with and without its number.
+            name = "mps" if device.type == "mps" else str(device)
+            found = self._device_names[device] = name
+        return found
+
+    def supports(self, dtype: DType, device: str) -> bool:
+        return dtype in self.native_dtypes and not (device == "mps" and dtype in _NOT_ON_MPS)
+
+    def devices(self) -> tuple[str, ...]:
+        return self._devices
+
+    def to_device(self, native: NativeArray, device: str) -> NativeArray:
+        return native.to(device)
+
+    def synchronize(self, device: str) -> None:
+        accelerators.synchronize(device)
+
+    def memory_info(self, device: str) -> dict[str, int]:
+        return host_memory() if device == "cpu" else accelerators.memory_info(device)
+
+
+def _shareable(array: np.ndarray[Any, Any]) -> bool:
+    """True where torch takes the memory of a NumPy array as it is."""
+    return array.flags.writeable and all(
+        stride >= 0 and stride % array.itemsize == 0 for stride in array.strides
+    )
+
+
+def _plain(native: NativeArray) -> NativeArray:
+    """The values in host memory, free of gradients and of conjugations that are put off."""
+    if native.requires_grad:
+        native = native.detach()
+    return native.resolve_conj().resolve_neg().cpu()
+
+
+def _recorded(native: NativeArray) -> bool:
+    """True where torch would record a write for gradients."""
+    return native.requires_grad and torch.is_grad_enabled()  # type: ignore[no-any-return]  # natives are untyped
+
+
+def _extent(native: NativeArray) -> tuple[int, int]:
+    """The first address of an array that has elements, and the one behind its last."""
+    start = native.data_ptr()
+    sides = zip(native.shape, native.stride(), strict=True)
+    last = sum((side - 1) * stride for side, stride in sides)
+    return start, start + (last + 1) * native.element_size()
+
+
+def load() -> TorchBackend:
+    """The torch backend."""
+    return TorchBackend(sys.modules[__name__])

@@ -1,0 +1,50 @@
+"""Devices of torch other than the CPU: CUDA (and ROCm), Metal, Intel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+__all__ = ["memory_info", "names", "synchronize"]
+
+
+def names() -> tuple[str, ...]:
+    """The devices of this machine, the one for new tensors first: "cuda:0", "mps", "cpu"."""
+    found: list[str] = []
+    if torch.cuda.is_available():
+        found += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        found.append("mps")
+    if torch.xpu.is_available():
+        found += [f"xpu:{i}" for i in range(torch.xpu.device_count())]
+    return (*found, "cpu")
+
+
+def synchronize(device: str) -> None:
+    """Wait until all work queued on `device` is done."""
+    if device == "mps":
+        torch.mps.synchronize()
+    elif device != "cpu":
+        _module(device).synchronize(device)
+
+
+def memory_info(device: str) -> dict[str, int]:
+    """Bytes on an accelerator, as torch's allocator counts them."""
+    if device == "mps":
+        return {
+            "allocated": torch.mps.current_allocated_memory(),
+            "reserved": torch.mps.driver_allocated_memory(),
+            "total": torch.mps.recommended_max_memory(),
+        }
+    module = _module(device)
+    return {
+        "allocated": module.memory_allocated(device),
+        "reserved": module.memory_reserved(device),
+        "peak": module.max_memory_allocated(device),
+        "total": module.get_device_properties(device).total_memory,
+    }
+
+
+def _module(device: str) -> Any:
+    return torch.xpu if device.startswith("xpu") else torch.cuda

@@ -1,0 +1,240 @@
+"""Where torch differs from the standard in name, arguments or meaning."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from ember_ml.backend.contract import Kernel
+from ember_ml.backend.torch.tracing import readable
+from ember_ml.errors import LinAlgError, ShapeError
+
+__all__ = ["ALIASES", "HOSTED", "OVERRIDES", "SHADOWED"]
+
+Tensor = torch.Tensor
+
+ALIASES: Final = {
+    "bitwise_invert": "bitwise_not",
+    "cumulative_prod": "cumprod",
+    "cumulative_sum": "cumsum",
+    "equal": "eq",
+    "permute_dims": "permute",
+}
+SHADOWED: Final[frozenset[str]] = frozenset()
+# Ops that torch lacks for a whole kind of dtypes, and that no gradient passes.
+HOSTED: Final[dict[str, frozenset[str]]] = {
+    "complex floating": frozenset(("isin", "unique_all")),
+}
+
+
+# --- Reductions -------------------------------------------------------------------------------
+
+
+def _reduction(reduce: Kernel) -> Kernel:
+    """A reduction in NumPy's manner: torch takes no axes for all axes, and 0-d for 1-d."""
+
+    def kernel(x: Tensor, *, axis: Any = None, keepdims: bool = False) -> Any:
+        if axis is None:
+            if not keepdims:
+                return reduce(x)
+            axis = tuple(range(x.ndim))
+        elif not x.ndim and axis != ():
+            raise IndexError("a 0-d tensor has no axes")
+        return x.clone() if axis == () else reduce(x, axis, keepdims)
+
+    return kernel
+
+
+def _extreme(name: str, reduce: Kernel) -> Kernel:
+    run = _reduction(reduce)
+
+    def kernel(x: Tensor, *, axis: Any = None, keepdims: bool = False) -> Any:
+        if not x.numel():
+            _not_empty(name, x, axis)
+        return run(x, axis=axis, keepdims=keepdims)
+
+    return kernel
+
+
+def _not_empty(name: str, x: Tensor, axis: Any) -> None:
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if not all(x.shape[a] for a in axes):
+        raise ShapeError(f"ops.{name} got shape {tuple(x.shape)}; nothing has no {name}imum")
+
+
+def _prod(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    if axis is None:
+        return torch.prod(x)
+    if not isinstance(axis, tuple):
+        return torch.prod(x, axis, keepdims)
+    # torch multiplies along one axis at a time.
+    axes = sorted({a % x.ndim for a in axis if -x.ndim <= a < x.ndim}, reverse=True)
+    if len(axes) < len(axis):
+        raise IndexError("an axis is given twice or out of range")
+    for one in axes:
+        x = torch.prod(x, one, keepdims)
+    return x
+
+
+def _truth(reduce: Kernel) -> Kernel:
+    run = _reduction(reduce)
+
+    def kernel(x: Tensor, *, axis: Any = None, keepdims: bool = False) -> Any:
+        return run(x.to(torch.bool), axis=axis, keepdims=keepdims)  # uint8 would stay uint8
+
+    return kernel
+
+
+_sum = _reduction(torch.sum)
+
+
+def count_nonzero(x: Tensor, *, axis: Any = None, keepdims: bool = False) -> Any:
+    # torch.count_nonzero keeps no axes.
+    return _sum(torch.ne(x, 0).to(torch.int64), axis=axis, keepdims=keepdims)
+
+
+def var(x: Tensor, axes: tuple[int, ...], correction: float, keepdims: bool) -> Tensor:
+    count = 1
+    for axis in axes:
+        count *= x.shape[axis]
+    if axes and count > correction:
+        return torch.var(x, axes, correction=correction, keepdim=keepdims)
+    # Without degrees of freedom torch warns; without axes it takes all.
+    squares = torch.square(x - _mean(x, axis=axes, keepdims=True))
+    return _sum(squares, axis=axes, keepdims=keepdims) / max(count - correction, 0)
+
+
+_mean = _reduction(torch.mean)
+
+
+def argmax(x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    return torch.argmax(_sortable(x), axis, keepdims)
+
+
+def argmin(x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    return torch.argmin(_sortable(x), axis, keepdims)
+
+
+def _sortable(x: Tensor) -> Tensor:
+    return x.to(torch.uint8) if x.dtype is torch.bool else x
+
+
+# --- Moves ------------------------------------------------------------------------------------
+
+
+def matrix_transpose(x: Tensor) -> Tensor:
+    return x.mT
+
+
+def take(x: Tensor, indices: Tensor, axis: int) -> Tensor:
+    return x[(slice(None),) * axis + (indices,)]
+
+
+def take_along_axis(x: Tensor, indices: Tensor, axis: int) -> Tensor:
+    # torch gathers at non-negative indices only.
+    return torch.gather(x, axis, torch.where(indices < 0, indices + x.shape[axis], indices))
+
+
+# --- Order and sets ---------------------------------------------------------------------------
+
+
+def sort(x: Tensor, axis: int, descending: bool, stable: bool) -> Tensor:
+    return torch.sort(x, dim=axis, descending=descending, stable=stable).values
+
+
+def argsort(x: Tensor, axis: int, descending: bool, stable: bool) -> Tensor:
+    return torch.argsort(x, dim=axis, descending=descending, stable=stable)
+
+
+def searchsorted(x: Tensor, y: Tensor, side: str) -> Tensor:
+    if not x.is_floating_point():
+        return torch.searchsorted(x, y.contiguous(), side=side)
+    # torch gets lost among NaNs, which count as the largest values.
+    nans = torch.isnan(x)
+    count = x.shape[0] - nans.sum()
+    found = torch.searchsorted(torch.where(nans, torch.inf, x), y.contiguous(), side=side)
+    last = count if side == "left" else x.shape[0]
+    return torch.where(torch.isnan(y), last, torch.minimum(found, count))
+
+
+def unique_all(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    flat = x.reshape(-1)
+    order = torch.argsort(flat, stable=True)
+    ordered = flat[order]
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    starts = torch.nonzero(first).reshape(-1)
+    inverse = torch.empty_like(order)
+    inverse[order] = torch.cumsum(first, 0) - 1
+    ends = torch.full((1,), len(flat), dtype=torch.int64, device=x.device)
+    counts = torch.diff(starts, append=ends)
+    return ordered[starts], order[starts], inverse.reshape(x.shape), counts
+
+
+def nonzero(x: Tensor) -> tuple[Tensor, ...]:
+    return torch.nonzero(x, as_tuple=True)
+
+
+def isin(x: Tensor, y: Tensor, invert: bool) -> Tensor:
+    return torch.isin(_sortable(x), _sortable(y), invert=invert)
+
+
+# --- Linear algebra ---------------------------------------------------------------------------
+
+
+def cholesky(x: Tensor, upper: bool) -> Tensor:
+    return torch.linalg.cholesky(x, upper=upper)
+
+
+def solve(x: Tensor, y: Tensor) -> Tensor:
+    # torch takes a matrix beside a stack of matrices for a stack of vectors.
+    return torch.linalg.solve(x, y[(None,) * (x.ndim - y.ndim)])
+
+
+def _finite(name: str) -> Kernel:
+    """A factorisation that refuses infinities and NaNs, on which LAPACK may end the process."""
+    factorise: Kernel = getattr(torch.linalg, name)
+
+    def kernel(x: Tensor, *options: Any) -> Any:
+        if readable(x) and not bool(torch.isfinite(x).all()):
+            raise LinAlgError(f"ops.linalg.{name} takes finite numbers, not NaN or infinity")
+        return factorise(x, *options)
+
+    return kernel
+
+
+OVERRIDES: Final[dict[str, Kernel]] = {
+    **{
+        kernel.__name__: kernel
+        for kernel in (
+            count_nonzero,
+            var,
+            argmax,
+            argmin,
+            matrix_transpose,
+            take,
+            take_along_axis,
+            sort,
+            argsort,
+            searchsorted,
+            unique_all,
+            nonzero,
+            isin,
+        )
+    },
+    "sum": _sum,
+    "mean": _mean,
+    "prod": _reduction(_prod),
+    "max": _extreme("max", torch.amax),
+    "min": _extreme("min", torch.amin),
+    "all": _truth(torch.all),
+    "any": _truth(torch.any),
+    "positive": torch.clone,  # torch.positive gives its argument
+    "linalg.cholesky": cholesky,
+    "linalg.solve": solve,
+    **{
+        f"linalg.{name}": _finite(name)
+        for name in ("eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals")
+    },
+}

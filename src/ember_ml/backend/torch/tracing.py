@@ -1,0 +1,31 @@
+"""Which tensors have values that can be looked at."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+__all__ = ["is_traced", "readable"]
+
+
+def is_traced(x: torch.Tensor) -> bool:
+    """True where a compiler or a transform of functions is looking on, and values are not there."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+        # The mode in which make_fx records what is called.
+        or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+        or (type(x) is not torch.Tensor and _is_fake(x))
+    )
+
+
+def readable(x: torch.Tensor) -> bool:
+    """True where checks that must read values run: eager, on the CPU, with something to read."""
+    return x.is_cpu and x.numel() > 0 and not is_traced(x)
+
+
+def _is_fake(x: torch.Tensor) -> bool:
+    # Where nobody has imported the module, there are no fake tensors, and it is a large one.
+    module = sys.modules.get("torch._subclasses.fake_tensor")
+    return module is not None and isinstance(x, module.FakeTensor)

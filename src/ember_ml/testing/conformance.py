@@ -1,0 +1,55 @@
+"""The kit as a pytest class: subclass it and name a backend."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+from ember_ml.backend import selection
+from ember_ml.dtypes import DType
+from ember_ml.errors import DTypeError, EmberError
+from ember_ml.testing.case import Case, check
+from ember_ml.testing.cases import CASES
+from ember_ml.testing.mistakes import MISTAKES, Mistake
+
+__all__ = ["Conformance"]
+
+_RUNS = [(case, dtype) for case in CASES for dtype in case.dtypes]
+
+
+class Conformance:
+    """Every case on every dtype of a backend, and every mistake with its one error."""
+
+    backend: ClassVar[str]
+
+    @pytest.mark.parametrize(
+        ("case", "dtype"), _RUNS, ids=[f"{case.id}-{dtype}" for case, dtype in _RUNS]
+    )
+    def test_case(self, case: Case, dtype: DType) -> None:
+        """The op gives the reference's values, dtype and shape, or says what is missing."""
+        engine = selection.load(self.backend)
+        result = case.result(dtype)
+        needed = [dtype] if result is None else [dtype, result]
+        if all(engine.supports(d, engine.default_device()) for d in needed):
+            check(case, self.backend, dtype)
+        else:
+            with pytest.raises(DTypeError):
+                check(case, self.backend, dtype)
+
+    @pytest.mark.parametrize("mistake", MISTAKES, ids=[m.label for m in MISTAKES])
+    def test_mistake(self, mistake: Mistake) -> None:
+        """A mistake raises its one error, whose text has the facts."""
+        from ember_ml import ops
+
+        with selection.use_backend(self.backend), pytest.raises(mistake.error) as caught:
+            mistake.run(ops)
+        _assert_facts(caught.value, mistake)
+
+
+def _assert_facts(error: Any, mistake: Mistake) -> None:
+    assert isinstance(error, EmberError)
+    assert type(error) is mistake.error, f"{type(error).__name__}, not {mistake.error.__name__}"
+    text = str(error)
+    for fact in mistake.facts:
+        assert fact in text, f"{mistake.label}: {fact!r} is not in {text!r}"
