@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,16 +19,11 @@ from ember_ml.cli.app import app
 
 
 @pytest.fixture(autouse=True)
-def fresh_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A home without a stored default, and a process in which nobody has chosen a backend."""
+def fresh_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home of its own, since `ember backends set` writes there, and no backend chosen yet."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.delenv(selection.ENVIRONMENT_VARIABLE, raising=False)
-    monkeypatch.setattr(selection, "_default", None)
-    token = selection._chosen.set(None)
-    yield
-    selection._chosen.reset(token)
+    selection._default = None  # put back by the fixture that all tests share
 
 
 def ember(*arguments: str) -> Result:

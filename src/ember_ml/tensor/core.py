@@ -30,6 +30,8 @@ class Tensor(Methods):
     """
 
     __slots__ = ("__weakref__",)
+    # NumPy's arrays and scalars leave `array + tensor` to the tensor.
+    __array_priority__ = 1000
 
     def __new__(
         cls,

@@ -133,16 +133,21 @@ def _atanh(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Pa
 
 def _sinh(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Parts:
     no_angle = ~jnp.isfinite(y)
-    u = jnp.where(x == 0, jnp.where(no_angle, 0.0, x * jnp.cos(y)), u)
-    u = jnp.where(no_angle & (x == math.inf), math.inf, u)
-    return u, jnp.where(y == 0, y * jnp.cosh(_finite(x)), v)
+    # XLA subtracts exponentials, which cancel out for small x.
+    near, s = x < 1, jnp.minimum(x, 1)
+    u = jnp.where(near, jnp.sinh(s) * jnp.cos(y), u)
+    u = jnp.where(no_angle & ((x == 0) | (x == math.inf)), x, u)
+    v = jnp.where(near, jnp.cosh(s) * jnp.sin(y), v)
+    return u, jnp.where(y == 0, y * _finite(jnp.cosh(x)), v)
 
 
 def _cosh(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Parts:
     no_angle = ~jnp.isfinite(y)
     u = jnp.where(no_angle & (x == math.inf), math.inf, u)
-    v = jnp.where(x == 0, jnp.where(no_angle, 0.0, x * jnp.sin(y)), v)
-    return u, jnp.where(y == 0, y * jnp.sinh(_finite(x)), v)
+    near, s = x < 1, jnp.minimum(x, 1)
+    v = jnp.where(near, jnp.sinh(s) * jnp.sin(y), v)
+    v = jnp.where(no_angle & (x == 0), 0.0, v)
+    return u, jnp.where(y == 0, y * _finite(jnp.sinh(x)), v)
 
 
 def _tanh(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Parts:

@@ -1,4 +1,4 @@
-"""Where JAX differs from the standard."""
+"""Where JAX differs from the standard, or lets pass what NumPy refuses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from ember_ml.backend.jax import complexes
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, IntegerDivisionError
 
-__all__ = ["OVERRIDES", "of_dtype"]
+__all__ = ["OVERRIDES", "of_dtype", "readable"]
 
 
-def count_nonzero(x: NativeArray, *, axis: Any = None, keepdims: bool = False) -> NativeArray:
-    return jnp.count_nonzero(x, axis=axis, keepdims=keepdims)
+def readable(x: NativeArray) -> bool:
+    """True where a check may read values: not traced, and in host memory."""
+    if isinstance(x, np.ndarray):
+        return True
+    if isinstance(x, jax.core.Tracer):
+        return False
+    return all(device.platform == "cpu" for device in x.devices())
+
+
+# --- Reductions ---------------------------------------------------------------------------------
 
 
 def argmax(x: NativeArray, axis: int | None, keepdims: bool) -> NativeArray:
@@ -40,8 +48,76 @@ def var(x: NativeArray, axes: tuple[int, ...], correction: float, keepdims: bool
     return jnp.var(x, axes, correction=correction, keepdims=keepdims)
 
 
-def concat(arrays: list[NativeArray], axis: int) -> NativeArray:
-    return jnp.concatenate(arrays, axis)
+# --- Real numbers -------------------------------------------------------------------------------
+
+
+@jax.jit
+def _sign(x: NativeArray) -> NativeArray:
+    return jnp.where(x == 0, 0.0, jnp.sign(x))  # JAX keeps -0.0
+
+
+@jax.jit
+def _floor_divide(x: NativeArray, y: NativeArray) -> NativeArray:
+    quotient = x / y
+    out = jnp.floor_divide(x, y)
+    # JAX gives NaN for an infinite dividend, -1 for an infinite divisor of the other sign, and
+    # zeros without the sign of the quotient.
+    far = (jnp.isinf(x) ^ jnp.isinf(y)) & ~(jnp.isnan(x) | jnp.isnan(y))
+    return jnp.where(far, quotient, jnp.where(out == 0, jnp.copysign(0.0, quotient), out))
+
+
+@jax.jit
+def _remainder(x: NativeArray, y: NativeArray) -> NativeArray:
+    out = jnp.remainder(x, y)
+    return jnp.where(out == 0, jnp.copysign(0.0, y), out)  # a zero has the sign of y
+
+
+_FLOATING: Final[dict[str, Kernel]] = {
+    "floor_divide": _floor_divide,
+    "remainder": _remainder,
+    "sign": _sign,
+}
+
+
+# --- Integers -----------------------------------------------------------------------------------
+
+
+def _no_zero(name: str, function: Kernel) -> Kernel:
+    def kernel(x: NativeArray, y: NativeArray) -> NativeArray:
+        if readable(y) and not np.asarray(y).all():
+            raise IntegerDivisionError(f"ops.{name} got an integer divisor of zero")
+        return function(x, y)
+
+    return kernel
+
+
+def _integer_pow(x: NativeArray, y: NativeArray) -> NativeArray:
+    if readable(y) and y.size and np.asarray(y).min() < 0:
+        raise DomainError("ops.pow takes no negative integer exponents for integers; cast to float")
+    return jnp.power(x, y)
+
+
+_INTEGER: Final[dict[str, Kernel]] = {
+    "ceil": jnp.copy,  # JAX rounds integers in floating point
+    "floor": jnp.copy,
+    "round": jnp.copy,
+    "trunc": jnp.copy,
+    "floor_divide": _no_zero("floor_divide", jnp.floor_divide),
+    "remainder": _no_zero("remainder", jnp.remainder),
+    "pow": _integer_pow,
+}
+
+
+def of_dtype(name: str, dtype: DType) -> Kernel | None:
+    """The kernel of an op for a kind of dtypes that JAX's own function does not serve."""
+    if dtype.is_complex:
+        return complexes.KERNELS.get(name)
+    if dtype.is_integer:
+        return _INTEGER.get(name)
+    return _FLOATING.get(name) if dtype.is_floating else None
+
+
+# --- Order, sets, joining -----------------------------------------------------------------------
 
 
 def sort(x: NativeArray, axis: int, descending: bool, stable: bool) -> NativeArray:
@@ -53,33 +129,29 @@ def argsort(x: NativeArray, axis: int, descending: bool, stable: bool) -> Native
 
 
 def searchsorted(x: NativeArray, y: NativeArray, side: str) -> NativeArray:
-    return jnp.searchsorted(x, y, side).astype(np.int64)  # JAX gives int32 for short arrays
+    return jnp.searchsorted(x, y, side).astype(np.int64)  # int32 where that is enough
 
 
 def isin(x: NativeArray, y: NativeArray, invert: bool) -> NativeArray:
     return jnp.isin(x, y, invert=invert)
 
 
+def concat(arrays: list[NativeArray], axis: int) -> NativeArray:
+    return jnp.concatenate(arrays, axis)
+
+
 OVERRIDES: Final[dict[str, Kernel]] = {
     kernel.__name__: kernel
     for kernel in (
-        count_nonzero,
         argmax,
         argmin,
         cumulative_sum,
         cumulative_prod,
         var,
-        concat,
         sort,
         argsort,
         searchsorted,
         isin,
+        concat,
     )
 }
-
-
-def of_dtype(name: str, dtype: DType) -> Kernel | None:
-    """The kernel of an op for the dtypes that JAX's own treats in its own way."""
-    if dtype.is_complex:
-        return complexes.KERNELS.get(name)
-    return None

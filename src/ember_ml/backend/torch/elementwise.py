@@ -22,8 +22,17 @@ def sign(x: Tensor) -> Tensor:
     return torch.where(torch.isnan(x), x, torch.sign(x))  # torch gives 0 for NaN
 
 
-def imag_of_real(x: Tensor) -> Tensor:
-    return torch.zeros_like(x)
+def floor_divide(x: Tensor, y: Tensor) -> Tensor:
+    # torch gives NaN for an infinite dividend and -1 for an infinite divisor of the other sign,
+    # where the standard keeps the quotient. Its floor_divide has no derivative; floor's is zero.
+    whole = torch.floor_divide(x.detach(), y.detach())
+    infinite = torch.isinf(x) | torch.isinf(y)
+    return torch.floor(torch.where(infinite, torch.divide(x, y), whole))
+
+
+def remainder(x: Tensor, y: Tensor) -> Tensor:
+    out = torch.remainder(x, y)
+    return torch.where(out == 0, torch.copysign(out, y), out)  # zeros have the divisor's sign
 
 
 # --- Integers ---------------------------------------------------------------------------------
@@ -38,22 +47,75 @@ def pow(x: Tensor, y: Tensor) -> Tensor:
 # --- Complex numbers --------------------------------------------------------------------------
 
 
-def real(x: Tensor) -> Tensor:
+def _by_parts(function: Kernel) -> Kernel:
+    """A kernel that treats real and imaginary parts alike, each by itself."""
+
+    def kernel(*args: Tensor) -> Tensor:
+        parts = [torch.view_as_real(x.resolve_conj()) for x in args]
+        return torch.view_as_complex(function(*parts))
+
+    return kernel
+
+
+def _real(x: Tensor) -> Tensor:
     return torch.real(x).clone()  # a tensor of its own, as on every backend
 
 
-def imag(x: Tensor) -> Tensor:
+def _imag(x: Tensor) -> Tensor:
     return torch.imag(x).clone()
 
 
-def round_complex(x: Tensor) -> Tensor:
-    return torch.complex(torch.round(x.real), torch.round(x.imag))
+def _sign(x: Tensor) -> Tensor:
+    # torch divides infinity by infinity; the direction of one infinite part is known.
+    across, up = torch.isinf(x.real), torch.isinf(x.imag)
+    axis = torch.complex(
+        torch.where(across, torch.sign(x.real), 0.0), torch.where(across, 0.0, torch.sign(x.imag))
+    )
+    return torch.where(across ^ up, axis, torch.sgn(x))
 
+
+def _pow(x: Tensor, y: Tensor) -> Tensor:
+    # torch goes through the logarithm, which zero does not have.
+    zero = torch.zeros((), dtype=x.dtype, device=x.device)
+    of_zero = torch.where(y.real > 0, zero, complex("nan+nanj"))
+    out = torch.where(x == 0, of_zero, torch.pow(x, y))
+    return torch.where(y == 0, torch.ones_like(zero), out)
+
+
+def _acos(x: Tensor) -> Tensor:
+    # torch loses the sign of an imaginary zero, which tells the side of the branch cut.
+    out = torch.acos(x)
+    return torch.complex(out.real, torch.copysign(out.imag, -x.imag))
+
+
+def _log1p(x: Tensor) -> Tensor:
+    out = torch.log1p(x)
+    # An infinite part makes the length infinite, also beside a NaN.
+    infinite = torch.isinf(x.real) | torch.isinf(x.imag)
+    lost = torch.isnan(out.real) & infinite
+    return torch.complex(torch.where(lost, torch.inf, out.real), out.imag)
+
+
+def _expm1(x: Tensor) -> Tensor:
+    """exp(x) - 1 with the standard's values where the angle is zero or does not exist."""
+    across, angle = x.real, x.imag
+    out = torch.expm1(x)
+    real, imag = out.real, out.imag
+    on_axis = angle == 0
+    real = torch.where(on_axis, torch.expm1(across), real)
+    imag = torch.where(on_axis, angle, imag)
+    lost = torch.isinf(across) & ~torch.isfinite(angle)
+    real = torch.where(lost, torch.expm1(across), real)
+    imag = torch.where(lost, torch.where(across > 0, torch.nan, 0.0), imag)
+    return torch.complex(real, imag)
+
+
+# --- By kind ----------------------------------------------------------------------------------
 
 _EXACT: Final[dict[str, Kernel]] = {
     "conj": torch.clone,
     "real": torch.clone,
-    "imag": imag_of_real,
+    "imag": torch.zeros_like,
 }
 _INTEGERS: Final[dict[str, Kernel]] = {**_EXACT, "pow": pow}
 
@@ -61,13 +123,26 @@ BY_KIND: Final[dict[str, dict[str, Kernel]]] = {
     "bool": {},
     "signed integer": _INTEGERS,
     "unsigned integer": _INTEGERS,
-    "real floating": {**_EXACT, "sign": sign},
+    "real floating": {
+        **_EXACT,
+        "sign": sign,
+        "floor_divide": floor_divide,
+        "remainder": remainder,
+    },
     "complex floating": {
+        # torch scales the second operand by 1 + 0j first, which makes NaN of infinities.
+        "add": _by_parts(torch.add),
+        "subtract": _by_parts(torch.subtract),
+        "negative": _by_parts(torch.negative),
+        "round": _by_parts(torch.round),
         # torch.conj only notes the sign, which other engines cannot read.
         "conj": torch.conj_physical,
-        "real": real,
-        "imag": imag,
-        "round": round_complex,
-        "sign": torch.sgn,
+        "real": _real,
+        "imag": _imag,
+        "sign": _sign,
+        "pow": _pow,
+        "acos": _acos,
+        "log1p": _log1p,
+        "expm1": _expm1,
     },
 }

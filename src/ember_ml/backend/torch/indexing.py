@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ember_ml.backend.torch.unsigned import as_signed
+
 __all__ = ["get", "put"]
 
 _ALL = slice(None)
@@ -20,7 +22,7 @@ def get(x: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
     if _agreed(key):
         return x[key]
     view, turned, chosen = _split(x, key)
-    return (view.flip(turned) if turned else view)[chosen]
+    return _turn(view, turned)[chosen]
 
 
 def put(x: torch.Tensor, key: tuple[Any, ...], value: torch.Tensor) -> None:
@@ -32,9 +34,13 @@ def put(x: torch.Tensor, key: tuple[Any, ...], value: torch.Tensor) -> None:
     if not turned:
         view[chosen] = value
         return
-    work = view.flip(turned)
+    work = _turn(view, turned)
     work[chosen] = value
-    view.copy_(work.flip(turned))
+    view.copy_(_turn(work, turned))
+
+
+def _turn(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
+    return as_signed(x).flip(axes).view(x.dtype) if axes else x
 
 
 def _agreed(key: tuple[Any, ...]) -> bool:

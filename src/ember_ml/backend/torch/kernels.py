@@ -39,9 +39,13 @@ def _reduction(reduce: Kernel) -> Kernel:
             if not keepdims:
                 return reduce(x)
             axis = tuple(range(x.ndim))
-        elif not x.ndim and axis != ():
+        if isinstance(axis, tuple) and not axis:
+            return x.clone()
+        if not x.ndim:
             raise IndexError("a 0-d tensor has no axes")
-        return x.clone() if axis == () else reduce(x, axis, keepdims)
+        if isinstance(axis, list):
+            raise TypeError("several axes are a tuple, not a list")
+        return reduce(x, axis, keepdims)
 
     return kernel
 
@@ -98,7 +102,7 @@ def var(x: Tensor, axes: tuple[int, ...], correction: float, keepdims: bool) -> 
     count = 1
     for axis in axes:
         count *= x.shape[axis]
-    if axes and count > correction:
+    if axes and x.numel() and count > correction:
         return torch.var(x, axes, correction=correction, keepdim=keepdims)
     # Without degrees of freedom torch warns; without axes it takes all.
     squares = torch.square(x - _mean(x, axis=axes, keepdims=True))
@@ -204,6 +208,23 @@ def _finite(name: str) -> Kernel:
     return kernel
 
 
+def _transform(name: str) -> Kernel:
+    """A Fourier transform that takes tensors without elements, as MKL does not."""
+    transform: Kernel = getattr(torch.fft, name)
+
+    def kernel(x: Tensor, length: Any, axis: Any, norm: str) -> Any:
+        if x.numel():
+            return transform(x, length, axis, norm)
+        axes = axis if isinstance(axis, tuple) else (axis,)
+        out = transform(x.new_zeros([side or 1 for side in x.shape]), length, axis, norm)
+        bounds = (side if i not in axes else None for i, side in enumerate(x.shape))
+        return out[tuple(slice(bound) for bound in bounds)]
+
+    return kernel
+
+
+_TRANSFORMS: Final = "fft ifft rfft irfft hfft ihfft fftn ifftn rfftn irfftn".split()
+
 OVERRIDES: Final[dict[str, Kernel]] = {
     **{
         kernel.__name__: kernel
@@ -237,4 +258,5 @@ OVERRIDES: Final[dict[str, Kernel]] = {
         f"linalg.{name}": _finite(name)
         for name in ("eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals")
     },
+    **{f"fft.{name}": _transform(name) for name in _TRANSFORMS},
 }

@@ -1,0 +1,215 @@
+"""MLX: lazy arrays in memory that the CPU and the GPU share.
+
+An mx.array carries no device: the spec of its tensor does, and a kernel of another device than
+the default one runs under a stream of that device. float64 exists on the CPU only.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from ember_ml import dtypes
+from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
+from ember_ml.backend.mlx import elementwise, indexing, kernels, linearalg
+from ember_ml.backend.mlx.hosting import differentiable, in_own_thread, in_tracing
+from ember_ml.dtypes import DType
+from ember_ml.errors import DomainError
+
+__all__ = ["MlxBackend", "load"]
+
+_HALVES = (dtypes.float16, dtypes.bfloat16)
+
+
+class MlxBackend(Backend):
+    """Arrays are mx.array, evaluated when their values are read."""
+
+    name = "mlx"
+    native_type = mx.array
+    native_types = (mx.array,)
+    native_dtypes = {
+        d: getattr(mx, "bool_" if d is dtypes.bool else d.name)
+        for d in dtypes.ALL
+        if d is not dtypes.complex128
+    }
+    namespaces = {"": (mx,), "fft": (mx.fft,)}
+    overrides = {**elementwise.OVERRIDES, **kernels.OVERRIDES, **linearalg.OVERRIDES}
+    # mx.repeat takes one count for all; mx.count_nonzero counts in int32.
+    shadowed = frozenset(("count_nonzero", "repeat", "unique", "var"))
+    max_ndim = None
+
+    def __init__(self, module: Any) -> None:
+        gpus = mx.device_count(mx.gpu) if mx.is_available(mx.gpu) else 0
+        accelerators = tuple("gpu" if i == 0 else f"gpu:{i}" for i in range(gpus))
+        # What MLX takes by default when this backend is loaded; em.set_device changes it later.
+        on_gpu = mx.default_device().type == mx.DeviceType.gpu
+        self._devices = (*accelerators, "cpu") if on_gpu else ("cpu", *accelerators)
+        super().__init__(module)
+
+    # --- Kernels ----------------------------------------------------------------------------
+
+    def entry(self, spec: Spec, name: str) -> Entry:
+        found = spec.kernels.get(name)
+        if found is None:
+            kernel, result = super().entry(spec, name)
+            if spec.device != self._devices[0]:
+                kernel = _under(kernel, _device(spec.device))
+            found = spec.kernels[name] = kernel, result
+        return found
+
+    def kernel(self, name: str, dtype: DType) -> Kernel:
+        if dtype.is_integer or dtype is dtypes.bool:
+            found = elementwise.INTEGERS.get(name)
+        elif dtype is dtypes.float64:
+            found = elementwise.FLOAT64.get(name)
+        elif dtype is dtypes.complex64:
+            found = elementwise.COMPLEX.get(name)
+        else:
+            found = None
+        if found is not None:
+            return found
+        if name in kernels.HOSTED or name in linearalg.HOSTED:
+            return self.hosted(name, dtype)
+        found = super().kernel(name, dtype)
+        if dtype in _HALVES and name in elementwise.WIDE:
+            return elementwise.through_float32(found)
+        return found
+
+    def hosted(self, name: str, dtype: DType) -> Kernel:
+        return differentiable(name, super().hosted(name, dtype), dtype)
+
+    # --- Arrays -----------------------------------------------------------------------------
+
+    def from_numpy(
+        self, array: np.ndarray[Any, Any], spec: Spec, copy: bool | None = None
+    ) -> NativeArray:
+        if copy is False:
+            raise DomainError("the 'mlx' backend copies NumPy arrays; copy=False cannot be met")
+        if any(stride < 0 for stride in array.strides):
+            array = array.copy()  # MLX reads arrays through DLPack, which refuses these
+        # Without the dtype, MLX makes float32 of float64.
+        return mx.array(array, dtype=self.native_dtypes[spec.dtype])
+
+    def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
+        try:
+            if native.dtype == mx.bfloat16:  # no format string of buffers stands for it
+                array = np.asarray(native.view(mx.uint16)).view(dtypes.bfloat16.numpy)
+            else:
+                array = np.asarray(native)
+        except RuntimeError as error:
+            raise in_own_thread(error) from error
+        array.flags.writeable = False  # other arrays may share the buffer
+        return array
+
+    def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
+        with self._placed(spec.dtype):
+            made = mx.full(shape, self.scalar(value, spec))
+        # A lazy array belongs to its thread; new ones are for all.
+        self.is_traced(made)
+        return made
+
+    def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
+        target = self.native_dtypes[dtype]
+        if native.dtype == target:
+            return native
+        with self._placed(dtype if dtype is dtypes.float64 else self.dtype_of(native)):
+            return kernels.cast(native, target)
+
+    def copy(self, native: NativeArray) -> NativeArray:
+        with self._placed(self.dtype_of(native)):
+            return mx.array(native)
+
+    def getitem(self, native: NativeArray, key: tuple[Any, ...]) -> NativeArray:
+        with self._placed(self.dtype_of(native)):
+            return indexing.get(native, key)
+
+    def setitem(
+        self, native: NativeArray, key: tuple[Any, ...], value: NativeArray
+    ) -> NativeArray:
+        with self._placed(self.dtype_of(native)):
+            return indexing.put(native, key, value)
+
+    def is_traced(self, native: NativeArray) -> bool:
+        # MLX tells by refusing to evaluate, inside of compile and vmap; under grad it has values.
+        try:
+            mx.eval(native)
+        except ValueError as error:
+            if in_tracing(error):
+                return True
+            raise
+        except RuntimeError as error:
+            raise in_own_thread(error) from error
+        return False
+
+    def detach(self, native: NativeArray) -> NativeArray:
+        return mx.stop_gradient(native)
+
+    # --- DLPack -----------------------------------------------------------------------------
+
+    def from_dlpack(self, source: Any, copy: bool | None) -> NativeArray:
+        if copy is False:
+            raise BufferError("the 'mlx' backend copies what it imports; copy=False cannot be met")
+        kind, _ = source.__dlpack_device__()
+        if kind != 1:
+            return mx.from_dlpack(source)
+        try:
+            array = np.from_dlpack(source)
+        except (BufferError, RuntimeError):  # NumPy has no bfloat16 in DLPack; MLX has
+            return mx.from_dlpack(source)
+        return self.from_numpy(array, self.spec(dtypes.to_dtype(array.dtype)))
+
+    # --- Devices ----------------------------------------------------------------------------
+
+    def devices(self) -> tuple[str, ...]:
+        return self._devices
+
+    def device_of(self, native: NativeArray) -> str:
+        # Memory is shared, so an array lies where it is used: float64 has only one such place.
+        default = self._devices[0]
+        return "cpu" if default != "cpu" and native.dtype == mx.float64 else default
+
+    def supports(self, dtype: DType, device: str) -> bool:
+        return dtype in self.native_dtypes and (dtype is not dtypes.float64 or device == "cpu")
+
+    def synchronize(self, device: str) -> None:
+        mx.synchronize(mx.default_stream(_device(device)))
+
+    def memory_info(self, device: str) -> dict[str, int]:
+        active = mx.get_active_memory()
+        return {
+            "allocated": active,
+            "reserved": active + mx.get_cache_memory(),
+            "peak": mx.get_peak_memory(),
+            "total": host_memory()["total"],
+        }
+
+    def _placed(self, dtype: DType) -> AbstractContextManager[Any]:
+        """Where work on arrays of a dtype runs: on the CPU for what the GPU lacks."""
+        if dtype is dtypes.float64 and self._devices[0] != "cpu":
+            return mx.stream(mx.cpu)
+        return nullcontext()
+
+
+def _device(name: str) -> Any:
+    if name == "cpu":
+        return mx.Device(mx.cpu, 0)
+    return mx.Device(mx.gpu, int(name.partition(":")[2] or 0))
+
+
+def _under(kernel: Kernel, device: Any) -> Kernel:
+    """A kernel that runs on a device other than the default one."""
+
+    def run(*args: Any, **options: Any) -> NativeArray:
+        with mx.stream(device):
+            return kernel(*args, **options)
+
+    return run
+
+
+def load() -> MlxBackend:
+    """The MLX backend."""
+    return MlxBackend(sys.modules[__name__])

@@ -1,0 +1,271 @@
+"""Where MLX differs from the standard element by element."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import mlx.core as mx
+
+from ember_ml.backend.contract import Kernel
+from ember_ml.errors import DomainError, IntegerDivisionError
+
+__all__ = ["COMPLEX", "FLOAT64", "INTEGERS", "OVERRIDES", "WIDE", "through_float32"]
+
+Array = Any  # mx.array; its operators are untyped
+
+# The integers with the bits of a floating dtype.
+_BITS: Final = {2: mx.int16, 4: mx.int32, 8: mx.int64}
+
+
+def _values_known(x: Array) -> bool:
+    """True where checks may read values: eager, on the CPU."""
+    if mx.default_device().type != mx.DeviceType.cpu:
+        return False
+    try:
+        mx.eval(x)
+    except ValueError:  # traced
+        return False
+    return True
+
+
+# --- Signs and bits -------------------------------------------------------------------------
+
+
+def _bits(x: Array) -> Array:
+    return mx.view(mx.stop_gradient(x), _BITS[x.dtype.size])
+
+
+def signbit(x: Array) -> Array:
+    bits = _bits(x)
+    return mx.less(bits, mx.array(0, dtype=bits.dtype))
+
+
+def copysign(x: Array, y: Array) -> Array:
+    size = mx.abs(x)
+    return mx.where(signbit(y), -size, size)
+
+
+def sign(x: Array) -> Array:
+    return mx.where(x == x, mx.sign(x), x)  # MLX gives 0 for NaN
+
+
+def nextafter(x: Array, y: Array) -> Array:
+    """One step of the bits towards y: away from zero is up, for either sign."""
+    x, y = mx.broadcast_arrays(x, y)
+    bits = _bits(x)
+    one = mx.array(1, dtype=bits.dtype)
+    outwards = (x > 0) == (y > x)
+    stepped = mx.where(outwards, bits + one, bits - one)
+    smallest = copysign(mx.view(mx.broadcast_to(one, x.shape), x.dtype), y)
+    out = mx.where(x == 0, smallest, mx.view(stepped, x.dtype))
+    out = mx.where(x == y, y, out)
+    return mx.where((x != x) | (y != y), x + y, out)
+
+
+# --- Division -------------------------------------------------------------------------------
+
+
+def remainder(x: Array, y: Array) -> Array:
+    rest = mx.remainder(x, y)
+    return mx.where(rest == 0, copysign(mx.zeros_like(rest), y), rest)  # MLX drops the sign
+
+
+def floor_divide(x: Array, y: Array) -> Array:
+    """By the remainder, which is exact: the quotient may round up to a whole number."""
+    rest = mx.remainder(x, y)
+    quotient = (x - rest) / y
+    whole = mx.floor(quotient)
+    whole = mx.where(quotient - whole > 0.5, whole + 1, whole)
+    whole = mx.where(whole == 0, copysign(mx.zeros_like(whole), x / y), whole)
+    lost = (y == 0) | (mx.isinf(x) & mx.isfinite(y))
+    return mx.where(lost, x / y, whole)
+
+
+def _divisor(name: str, x: Array, y: Array) -> tuple[Array, Array | None]:
+    """A divisor that the processor takes, and where it stands for -1.
+
+    Zero and the smallest integer by -1 end the process.
+    """
+    if _values_known(y):
+        if mx.any(y == 0).item():
+            raise IntegerDivisionError(f"ops.{name} got an integer divisor of zero")
+    else:
+        y = mx.where(y == 0, mx.array(1, dtype=y.dtype), y)
+    if mx.issubdtype(y.dtype, mx.unsignedinteger):
+        return y, None
+    minus = y == -1
+    return mx.where(minus, mx.array(1, dtype=y.dtype), y), minus
+
+
+def integer_floor_divide(x: Array, y: Array) -> Array:
+    divisor, minus = _divisor("floor_divide", x, y)
+    out = mx.floor_divide(x, divisor)
+    return out if minus is None else mx.where(minus, -x, out)
+
+
+def integer_remainder(x: Array, y: Array) -> Array:
+    return mx.remainder(x, _divisor("remainder", x, y)[0])
+
+
+# --- Integers -------------------------------------------------------------------------------
+
+
+def integer_pow(x: Array, y: Array) -> Array:
+    if mx.issubdtype(y.dtype, mx.signedinteger) and _values_known(y) and mx.any(y < 0).item():
+        raise DomainError("ops.pow takes no negative integer exponents for integers; cast to float")
+    return mx.power(x, y)
+
+
+def bitwise_left_shift(x: Array, y: Array) -> Array:
+    inside = (y >= 0) & (y < 8 * y.dtype.size)
+    zero = mx.array(0, dtype=x.dtype)
+    return mx.where(inside, mx.left_shift(x, mx.where(inside, y, zero)), zero)
+
+
+def bitwise_right_shift(x: Array, y: Array) -> Array:
+    # By all bits is by all but one, twice: C leaves it undefined.
+    last = mx.array(8 * y.dtype.size - 1, dtype=y.dtype)
+    beyond = (y < 0) | (y > last)
+    shifted = mx.right_shift(x, mx.where(beyond, last, y))
+    return mx.where(beyond, mx.right_shift(shifted, mx.array(1, dtype=y.dtype)), shifted)
+
+
+# --- float64: MLX computes exp, sin and cos of it in float32 ---------------------------------
+
+
+_E: Final = mx.array(math.e, dtype=mx.float64)
+
+
+def exp64(x: Array) -> Array:
+    return mx.power(_E, x)
+
+
+@mx.custom_function
+def sin64(x: Array) -> Array:
+    half = mx.tan(x * 0.5)
+    return 2 * half / (1 + half * half)
+
+
+@mx.custom_function
+def cos64(x: Array) -> Array:
+    half = mx.tan(x * 0.5)
+    return (1 - half) * (1 + half) / (1 + half * half)
+
+
+sin64.vjp(lambda x, cotangent, _: cotangent * cos64(x))
+cos64.vjp(lambda x, cotangent, _: -cotangent * sin64(x))
+sin64.jvp(lambda x, tangent: tangent * cos64(x))
+cos64.jvp(lambda x, tangent: -tangent * sin64(x))
+
+
+def logaddexp64(x: Array, y: Array) -> Array:
+    large = mx.maximum(x, y)
+    gap = mx.where(x == y, mx.zeros_like(large), -mx.abs(x - y))  # equal infinities have none
+    return large + mx.log1p(exp64(gap))
+
+
+# --- float32 and halves -----------------------------------------------------------------------
+
+
+def sin(x: Array) -> Array:
+    return mx.where(x == 0, x, mx.sin(x))  # MLX drops the sign of zero
+
+
+def hypot(x: Array, y: Array) -> Array:
+    """Scaled by the larger side, so that squares do not overflow; infinity wins over NaN."""
+    a, b = mx.abs(x), mx.abs(y)
+    large, small = mx.maximum(a, b), mx.minimum(a, b)
+    ratio = small / mx.where(large == 0, mx.ones_like(large), large)
+    length = large * mx.sqrt(1 + mx.square(ratio))
+    infinite = mx.isinf(a) | mx.isinf(b)
+    return mx.where(infinite, mx.array(math.inf, dtype=length.dtype), length)
+
+
+def through_float32(kernel: Kernel) -> Kernel:
+    """A kernel of several steps for 16-bit floats, rounded once."""
+
+    def run(*args: Any, **options: Any) -> Array:
+        dtype = next(a.dtype for a in args if isinstance(a, mx.array))
+        wide = [a.astype(mx.float32) if isinstance(a, mx.array) else a for a in args]
+        return kernel(*wide, **options).astype(dtype)
+
+    return run
+
+
+# --- Complex numbers --------------------------------------------------------------------------
+
+
+def _complex(real: Array, imag: Array) -> Array:
+    """Two parts as one array; arithmetic would make NaN of an infinite part."""
+    return mx.view(mx.stack([real, imag], axis=-1), mx.complex64)[..., 0]
+
+
+def complex_expm1(x: Array) -> Array:
+    real, imag = mx.real(x), mx.imag(x)
+    out = mx.exp(x) - 1
+    # cos(b) - 1 as -2 sin(b/2)**2 does not cancel.
+    half = mx.sin(imag * 0.5)
+    fine_real = mx.expm1(real) * mx.cos(imag) - 2 * half * half
+    fine_imag = mx.exp(real) * mx.sin(imag)
+    fine = mx.isfinite(fine_real) & mx.isfinite(fine_imag)
+    out = mx.where(fine, _complex(fine_real, fine_imag), out)
+    return mx.where(imag == 0, _complex(mx.expm1(real), imag), out)
+
+
+def complex_sign(x: Array) -> Array:
+    real, imag = mx.real(x), mx.imag(x)
+    wide_real, wide_imag = mx.isinf(real), mx.isinf(imag)
+    zero = mx.zeros_like(real)
+    # One infinite part decides the direction.
+    real = mx.where(wide_real != wide_imag, mx.where(wide_real, mx.sign(real), zero), real)
+    imag = mx.where(wide_real != wide_imag, mx.where(wide_imag, mx.sign(imag), zero), imag)
+    out = mx.sign(_complex(real, imag))
+    return mx.where(x == x, out, x)
+
+
+def complex_pow(x: Array, y: Array) -> Array:
+    return mx.where(y == 0, mx.ones_like(x), mx.power(x, y))  # MLX gives NaN for 0 ** 0
+
+
+OVERRIDES: Final[dict[str, Kernel]] = {
+    kernel.__name__: kernel
+    for kernel in (
+        signbit,
+        copysign,
+        sign,
+        nextafter,
+        remainder,
+        floor_divide,
+        sin,
+        hypot,
+    )
+}
+
+INTEGERS: Final[dict[str, Kernel]] = {
+    "floor_divide": integer_floor_divide,
+    "remainder": integer_remainder,
+    "pow": integer_pow,
+    "sign": mx.sign,
+    "bitwise_left_shift": bitwise_left_shift,
+    "bitwise_right_shift": bitwise_right_shift,
+}
+
+FLOAT64: Final[dict[str, Kernel]] = {
+    "exp": exp64,
+    "sin": sin64,
+    "cos": cos64,
+    "logaddexp": logaddexp64,
+}
+
+COMPLEX: Final[dict[str, Kernel]] = {
+    "expm1": complex_expm1,
+    "sign": complex_sign,
+    "sin": mx.sin,
+    "pow": complex_pow,
+}
+
+# Ops of several steps, which lose digits in 16-bit floats.
+WIDE: Final = frozenset(
+    ("cumulative_prod", "cumulative_sum", "floor_divide", "hypot", "logaddexp", "mean", "var")
+)

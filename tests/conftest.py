@@ -1,0 +1,34 @@
+"""What tests share: the backends, and a clean choice of backend before each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import ember_ml as em
+from ember_ml.backend import selection
+
+BACKENDS = ("numpy", "torch", "jax", "mlx")
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a test under each backend in turn."""
+    with em.use_backend(request.param):
+        yield request.param
+
+
+@pytest.fixture(autouse=True)
+def _fresh_selection(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """No test sees the choice of another, nor the user's own file and environment."""
+    monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / "home"))
+    monkeypatch.delenv(selection.ENVIRONMENT_VARIABLE, raising=False)
+    token = selection._chosen.set(None)
+    kept = selection._default
+    selection._default = selection.load("numpy")
+    yield
+    selection._default = kept
+    selection._chosen.reset(token)

@@ -1,0 +1,314 @@
+"""The public names, and what importing them costs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+
+import ember_ml
+from ember_ml import ops
+from ember_ml.nn import tensor
+
+PUBLIC = [
+    "AxisError",
+    "BackendMismatchError",
+    "BackendUnavailableError",
+    "DType",
+    "DTypeError",
+    "DeviceError",
+    "DomainError",
+    "EmberDType",
+    "EmberError",
+    "EmberTensor",
+    "IntegerDivisionError",
+    "LinAlgError",
+    "OutOfBoundsError",
+    "ShapeError",
+    "Tensor",
+    "UnknownBackendError",
+    "UnsupportedOpError",
+    "__version__",
+    "auto_select_backend",
+    "available_backends",
+    "backend",
+    "bfloat16",
+    "complex128",
+    "complex64",
+    "dtypes",
+    "errors",
+    "float16",
+    "float32",
+    "float64",
+    "from_dtype_str",
+    "get_available_devices",
+    "get_backend",
+    "get_backend_module",
+    "get_device",
+    "get_device_of_tensor",
+    "get_dtype",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
+    "memory_info",
+    "memory_usage",
+    "nn",
+    "ops",
+    "register_backend",
+    "set_backend",
+    "set_device",
+    "synchronize",
+    "to_device",
+    "to_dtype_str",
+    "typing",
+    "uint16",
+    "uint32",
+    "uint64",
+    "uint8",
+    "use_backend",
+    "use_device",
+]
+
+# The array API standard 2025.12: main functions, then its extensions.
+MAIN = [
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "all",
+    "any",
+    "arange",
+    "argmax",
+    "argmin",
+    "argsort",
+    "asarray",
+    "asin",
+    "asinh",
+    "astype",
+    "atan",
+    "atan2",
+    "atanh",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "broadcast_arrays",
+    "broadcast_shapes",
+    "broadcast_to",
+    "can_cast",
+    "ceil",
+    "clip",
+    "concat",
+    "conj",
+    "copysign",
+    "cos",
+    "cosh",
+    "count_nonzero",
+    "cumulative_prod",
+    "cumulative_sum",
+    "diff",
+    "divide",
+    "empty",
+    "empty_like",
+    "equal",
+    "exp",
+    "expand_dims",
+    "expm1",
+    "eye",
+    "finfo",
+    "flip",
+    "floor",
+    "floor_divide",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "greater",
+    "greater_equal",
+    "hypot",
+    "iinfo",
+    "imag",
+    "isdtype",
+    "isfinite",
+    "isin",
+    "isinf",
+    "isnan",
+    "less",
+    "less_equal",
+    "linspace",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logaddexp",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "matmul",
+    "matrix_transpose",
+    "max",
+    "maximum",
+    "mean",
+    "meshgrid",
+    "min",
+    "minimum",
+    "moveaxis",
+    "multiply",
+    "negative",
+    "nextafter",
+    "nonzero",
+    "not_equal",
+    "ones",
+    "ones_like",
+    "permute_dims",
+    "positive",
+    "pow",
+    "prod",
+    "real",
+    "reciprocal",
+    "remainder",
+    "repeat",
+    "reshape",
+    "result_type",
+    "roll",
+    "round",
+    "searchsorted",
+    "sign",
+    "signbit",
+    "sin",
+    "sinh",
+    "sort",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "subtract",
+    "sum",
+    "take",
+    "take_along_axis",
+    "tan",
+    "tanh",
+    "tensordot",
+    "tile",
+    "tril",
+    "triu",
+    "trunc",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+    "unstack",
+    "var",
+    "vecdot",
+    "where",
+    "zeros",
+    "zeros_like",
+    "__array_namespace_info__",
+]
+LINALG = [
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "inv",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]
+FFT = [
+    "fft",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "ifft",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "irfft",
+    "irfftn",
+    "rfft",
+    "rfftfreq",
+    "rfftn",
+]
+
+
+def test_public_names() -> None:
+    assert sorted(ember_ml.__all__) == sorted(PUBLIC)
+
+
+def test_every_listed_name_exists_in_every_module() -> None:
+    for info in pkgutil.walk_packages(ember_ml.__path__, "ember_ml."):
+        if info.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(info.name)
+        for name in getattr(module, "__all__", ()):
+            assert hasattr(module, name), f"{info.name} lists {name} and has none"
+
+
+def test_the_standard_is_complete() -> None:
+    assert (len(LINALG), len(FFT)) == (25, 14)
+    assert [name for name in MAIN if not hasattr(ops, name)] == []
+    assert [name for name in LINALG if not hasattr(ops.linalg, name)] == []
+    assert [name for name in FFT if not hasattr(ops.fft, name)] == []
+    assert ops.linalg is ops.linearalg
+
+
+def test_names_of_the_tensor_module() -> None:
+    for name in [
+        "Tensor",
+        "EmberTensor",
+        "convert_to_tensor",
+        "array",
+        "zeros",
+        "float32",
+        "DType",
+        "to_dtype_str",
+    ]:
+        assert hasattr(tensor, name)
+    assert tensor.EmberTensor is tensor.Tensor is ember_ml.Tensor
+
+
+def test_import_loads_no_optional_package() -> None:
+    program = "import sys, json, ember_ml; print(json.dumps(sorted(sys.modules)))"
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    loaded = {name.partition(".")[0] for name in json.loads(out.stdout)}
+    optional = {"torch", "jax", "jaxlib", "mlx", "onnx", "onnxruntime", "matplotlib", "scipy"}
+    late = {"rich", "typer", "safetensors", "asyncio", "hypothesis", "pytest", "array_api_compat"}
+    assert loaded & (optional | late) == set()
+
+
+def test_a_backend_loads_only_itself() -> None:
+    program = (
+        "import sys; import ember_ml as em; em.set_backend('numpy'); em.ops.ones(3).sum();"
+        "print('torch' in sys.modules, 'jax' in sys.modules, 'mlx' in sys.modules)"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    assert out.stdout.split() == ["False", "False", "False"]
