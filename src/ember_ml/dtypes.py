@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from ember_ml.errors import DTypeError
@@ -55,14 +54,14 @@ class DType:
     (True, True, 4)
     """
 
-    __slots__ = ("_hash", "bits", "itemsize", "kind", "name", "numpy")
+    __slots__ = ("_hash", "_numpy", "bits", "itemsize", "kind", "name")
 
-    def __init__(self, name: str, kind: str, bits: int, numpy: np.dtype[Any]) -> None:
+    def __init__(self, name: str, kind: str, bits: int, numpy: np.dtype[Any] | None) -> None:
         self.name: Final = name
         self.kind: Final = kind
         self.bits: Final = bits
         self.itemsize: Final = max(bits // 8, 1)
-        self.numpy: Final = numpy
+        self._numpy = numpy
         self._hash: Final = hash(name)
 
     def __repr__(self) -> str:
@@ -79,6 +78,13 @@ class DType:
 
     def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
         return to_dtype, (self.name,)
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype of the same values."""
+        if self._numpy is None:
+            self._numpy = _bfloat16_numpy()
+        return self._numpy
 
     @property
     def is_floating(self) -> _bool:
@@ -107,9 +113,17 @@ EmberDType = DType
 DTypeLike = Any
 
 
+def _bfloat16_numpy() -> np.dtype[Any]:
+    # ml_dtypes costs a fifth of our import, and most programs never see bfloat16 in NumPy.
+    import ml_dtypes
+
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    _BY_NUMPY[found] = bfloat16
+    return found
+
+
 def _make(name: str, kind: str, bits: int) -> DType:
-    source = getattr(ml_dtypes, name) if name == "bfloat16" else name
-    return DType(name, kind, bits, np.dtype(source))
+    return DType(name, kind, bits, None if name == "bfloat16" else np.dtype(name))
 
 
 bool = _make("bool", "bool", 8)
@@ -151,7 +165,7 @@ default_int: Final = int64
 default_complex: Final = complex64
 
 _BY_NAME: Final[dict[str, DType]] = {d.name: d for d in ALL}
-_BY_NUMPY: Final[dict[np.dtype[Any], DType]] = {d.numpy: d for d in ALL}
+_BY_NUMPY: Final[dict[np.dtype[Any], DType]] = {d._numpy: d for d in ALL if d._numpy is not None}
 # As in NumPy and PyTorch, the Python types name the widest dtype of their kind.
 _BY_TYPE: Final[dict[type, DType]] = {
     _bool: bool,
@@ -192,7 +206,7 @@ def to_dtype(dtype: DTypeLike) -> DType:
     if isinstance(dtype, str):
         found = _BY_NAME.get(dtype) or _BY_NAME.get(dtype.rpartition(".")[2])
     elif isinstance(dtype, np.dtype):
-        found = _BY_NUMPY.get(dtype.newbyteorder("="))
+        found = _of_numpy(dtype)
     elif isinstance(dtype, type):
         found = _BY_TYPE.get(dtype) or _from_scalar_type(dtype)
     else:
@@ -205,9 +219,15 @@ def to_dtype(dtype: DTypeLike) -> DType:
     return found
 
 
+def _of_numpy(dtype: np.dtype[Any]) -> DType | None:
+    if dtype.name == "bfloat16":
+        return bfloat16
+    return _BY_NUMPY.get(dtype.newbyteorder("="))
+
+
 def _from_scalar_type(scalar_type: type) -> DType | None:
     try:
-        return _BY_NUMPY.get(np.dtype(scalar_type))
+        return _of_numpy(np.dtype(scalar_type))
     except TypeError:
         return None
 
@@ -369,13 +389,19 @@ class iinfo_object(NamedTuple):
     dtype: DType
 
 
+def _bfloat16_limits() -> Any:
+    import ml_dtypes
+
+    limits: Any = ml_dtypes.finfo
+    return limits(bfloat16.numpy)
+
+
 def float_limits(dtype: DType) -> finfo_object:
     """The limits of a real or complex floating dtype."""
     if not (dtype.is_floating or dtype.is_complex):
         raise DTypeError(f"ops.finfo takes a floating dtype, not {dtype}; use ops.iinfo")
     real = real_of(dtype)
-    limits: Any = ml_dtypes.finfo if real is bfloat16 else np.finfo
-    info = limits(real.numpy)
+    info = _bfloat16_limits() if real is bfloat16 else np.finfo(real.numpy)
     return finfo_object(
         int(info.bits),
         float(info.eps),

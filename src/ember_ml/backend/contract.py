@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from math import copysign
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
@@ -30,6 +31,13 @@ Kernel = Callable[..., NativeArray]
 Entry = tuple[Kernel, "Spec"]
 
 _SCALARS_KEPT = 512
+_WEAK: Final[dict[str, frozenset[type]]] = {
+    "bool": frozenset((bool,)),
+    "signed integer": frozenset((bool, int)),
+    "unsigned integer": frozenset((bool, int)),
+    "real floating": frozenset((bool, int, float)),
+    "complex floating": frozenset((bool, int, float, complex)),
+}
 
 
 class Spec:
@@ -39,7 +47,7 @@ class Spec:
     asks one question. `kernels` maps op names to what runs for tensors of this spec.
     """
 
-    __slots__ = ("_scalars", "backend", "device", "dtype", "kernels", "native_type")
+    __slots__ = ("_scalars", "backend", "device", "dtype", "kernels", "native_type", "weak")
 
     def __init__(self, backend: Backend, dtype: DType, device: str) -> None:
         self.backend: Final = backend
@@ -47,6 +55,8 @@ class Spec:
         self.device: Final = device
         self.native_type: Final[type] = backend.native_type
         self.kernels: Final[dict[str, Entry]] = {}
+        # The Python scalars that take this dtype beside a tensor of it, instead of changing it.
+        self.weak: Final[frozenset[type]] = _WEAK[dtype.kind]
         self._scalars: Final[dict[object, NativeArray]] = {}
 
     def __repr__(self) -> str:
@@ -61,8 +71,8 @@ class Spec:
 
         Callers must only read it.
         """
-        # 0.0 and -0.0 are equal but not the same: zeros are told apart by how they print.
-        key = value if value else repr(value)
+        # 0.0 and -0.0 are equal but not the same: zeros are told apart by their sign.
+        key = value or (_zero_key(value) if type(value) is float else repr(value))
         found = self._scalars.get(key)
         if found is None:
             found = self.backend.scalar(self._checked(value), self)
@@ -75,6 +85,10 @@ class Spec:
         if self.dtype.is_integer and isinstance(value, int) and not dtypes.fits(value, self.dtype):
             raise DomainError(f"{value} is out of the range of {self.dtype}")
         return value
+
+
+def _zero_key(zero: float) -> str:
+    return "-0.0" if copysign(1.0, zero) < 0 else "0.0"
 
 
 class Kernels:

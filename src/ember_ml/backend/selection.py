@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import os
-import platform
 import sys
 import threading
 import warnings
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from functools import wraps
-from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ember_ml.backend.contract import Backend
 from ember_ml.errors import BackendUnavailableError, UnknownBackendError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "auto_select_backend",
@@ -43,6 +43,8 @@ ENVIRONMENT_VARIABLE = "EMBER_ML_BACKEND"
 # The order of preference; the import name whose presence tells that the engine is installed.
 _BUILT_IN = {"numpy": "numpy", "torch": "torch", "jax": "jax", "mlx": "mlx.core"}
 
+_CO_COROUTINE = 0x80
+
 _loaders: dict[str, Loader] = {}
 _loaded: dict[str, Backend] = {}
 _lock = threading.RLock()
@@ -52,6 +54,8 @@ _default: Backend | None = None
 
 def backend_file() -> Path:
     """Where `set_backend(..., persist=True)` writes: `~/.ember/backend`."""
+    from pathlib import Path  # pulls in urllib and more, for the one file that few ever have
+
     return Path.home() / ".ember" / "backend"
 
 
@@ -258,7 +262,13 @@ def auto_select_backend() -> tuple[str, str]:
 
 
 def _apple_silicon() -> bool:
-    return platform.system() == "Darwin" and platform.machine() == "arm64"
+    return sys.platform == "darwin" and os.uname().machine == "arm64"
+
+
+def _is_coroutine(function: Callable[..., Any]) -> bool:
+    # inspect.iscoroutinefunction asks the same; importing inspect doubles the cost of our import.
+    code = getattr(function, "__code__", None)
+    return code is not None and bool(code.co_flags & _CO_COROUTINE)
 
 
 class use_backend:
@@ -287,7 +297,7 @@ class use_backend:
 
     def __call__(self, function: F) -> F:
         name = self.name
-        if inspect.iscoroutinefunction(function):
+        if _is_coroutine(function):
 
             @wraps(function)
             async def run_async(*args: Any, **options: Any) -> Any:

@@ -16,6 +16,7 @@ from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.dtypes import DType
 from ember_ml.errors import BackendMismatchError, DeviceError, DTypeError, ShapeError
 from ember_ml.ops.explain import explain
+from ember_ml.ops.registry import REGISTRY
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 
@@ -25,7 +26,7 @@ __all__ = [
     "call_many",
     "home_of",
     "in_place",
-    "matmul",
+    "lifted",
     "operands",
     "reduce",
     "same_device",
@@ -81,7 +82,35 @@ def binary(name: str, x1: object, x2: object) -> Tensor:
             out.native = native
             out._spec = result
             return out
+    elif type(x1) is Tensor:
+        spec = x1._spec
+        if type(x2) in spec.weak:
+            return _binary_same(name, spec, x1.native, spec.scalar(x2), (x1, x2))
+    elif type(x2) is Tensor:
+        spec = x2._spec
+        if type(x1) in spec.weak:
+            return _binary_same(name, spec, spec.scalar(x1), x2.native, (x1, x2))
     return _binary_mixed(name, x1, x2)
+
+
+def _binary_same(
+    name: str, spec: Spec, a: NativeArray, b: NativeArray, inputs: tuple[object, object]
+) -> Tensor:
+    """Run a two-operand op on native arrays of one spec."""
+    try:
+        kernel, result = spec.kernels[name]
+    except KeyError:
+        kernel, result = spec.backend.entry(spec, name)
+    try:
+        native = kernel(a, b)
+    except Exception as error:
+        raise explain(name, error, inputs) from error
+    if type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    out = _new(Tensor)
+    out.native = native
+    out._spec = result
+    return out
 
 
 def _binary_mixed(name: str, x1: object, x2: object) -> Tensor:
@@ -119,15 +148,6 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
     return out
 
 
-def matmul(x1: object, x2: object) -> Tensor:
-    """Run the matrix product; Python scalars are no matrices."""
-    if isinstance(x1, _SCALARS) or isinstance(x2, _SCALARS):
-        raise ShapeError(
-            "ops.matmul takes tensors of at least one axis, not a number; use ops.multiply to scale"
-        )
-    return binary("matmul", x1, x2)
-
-
 def call(name: str, x: object, *options: Any) -> Tensor:
     """Run an op on one tensor with options in the standard's order."""
     tensor = convert.to_tensor(x)
@@ -155,6 +175,12 @@ def call_many(name: str, x: object, *options: Any) -> tuple[Tensor, ...]:
         raise explain(name, error, (tensor,), options=options) from error
     make = fill_grad if type(tensor) is GradTensor else fill
     return tuple(make(*settled(native, spec)) for native in natives)
+
+
+def lifted(name: str, x: object) -> Tensor:
+    """An op's input in the dtype in which the op runs; DTypeError where it takes no such dtype."""
+    tensor = convert.to_tensor(x)
+    return convert.cast(tensor, REGISTRY[name].run_dtype(tensor.dtype))
 
 
 def settled(native: NativeArray, spec: Spec) -> tuple[NativeArray, Spec]:

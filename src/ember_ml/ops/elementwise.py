@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ember_ml.ops import dispatch
+from ember_ml.ops.dispatch import binary, lifted, unary
 from ember_ml.ops.registry import (
     BITS,
     BOOLEAN,
@@ -98,7 +98,7 @@ def abs(x: TensorLike, /) -> Tensor:
     >>> abs([-1.0, 2.0]).tolist()
     [1.0, 2.0]
     """
-    return dispatch.unary("abs", x)
+    return unary("abs", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -108,7 +108,7 @@ def acos(x: TensorLike, /) -> Tensor:
     >>> acos([1.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("acos", x)
+    return unary("acos", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -118,7 +118,7 @@ def acosh(x: TensorLike, /) -> Tensor:
     >>> acosh([1.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("acosh", x)
+    return unary("acosh", x)
 
 
 @op(arity=2)
@@ -128,7 +128,7 @@ def add(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> add([1.0, 2.0], 1).tolist()
     [2.0, 3.0]
     """
-    return dispatch.binary("add", x1, x2)
+    return binary("add", x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -138,7 +138,7 @@ def asin(x: TensorLike, /) -> Tensor:
     >>> asin([0.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("asin", x)
+    return unary("asin", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -148,7 +148,7 @@ def asinh(x: TensorLike, /) -> Tensor:
     >>> asinh([0.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("asinh", x)
+    return unary("asinh", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -158,7 +158,7 @@ def atan(x: TensorLike, /) -> Tensor:
     >>> atan([0.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("atan", x)
+    return unary("atan", x)
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
@@ -168,7 +168,7 @@ def atan2(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> atan2([0.0], [1.0]).tolist()
     [0.0]
     """
-    return dispatch.binary("atan2", x1, x2)
+    return binary("atan2", x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -178,7 +178,7 @@ def atanh(x: TensorLike, /) -> Tensor:
     >>> atanh([0.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("atanh", x)
+    return unary("atanh", x)
 
 
 @op(accepts=BITS, arity=2)
@@ -188,7 +188,7 @@ def bitwise_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_and([6], [3]).tolist()
     [2]
     """
-    return dispatch.binary("bitwise_and", x1, x2)
+    return binary("bitwise_and", x1, x2)
 
 
 @op(accepts=BITS)
@@ -198,7 +198,7 @@ def bitwise_invert(x: TensorLike, /) -> Tensor:
     >>> bitwise_invert([0, 5]).tolist()
     [-1, -6]
     """
-    return dispatch.unary("bitwise_invert", x)
+    return unary("bitwise_invert", x)
 
 
 @op(accepts=INTEGRAL, arity=2)
@@ -208,7 +208,7 @@ def bitwise_left_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_left_shift([1], [3]).tolist()
     [8]
     """
-    return dispatch.binary("bitwise_left_shift", x1, x2)
+    return binary("bitwise_left_shift", x1, x2)
 
 
 @op(accepts=BITS, arity=2)
@@ -218,7 +218,7 @@ def bitwise_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_or([6], [3]).tolist()
     [7]
     """
-    return dispatch.binary("bitwise_or", x1, x2)
+    return binary("bitwise_or", x1, x2)
 
 
 @op(accepts=INTEGRAL, arity=2)
@@ -228,7 +228,7 @@ def bitwise_right_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_right_shift([8], [2]).tolist()
     [2]
     """
-    return dispatch.binary("bitwise_right_shift", x1, x2)
+    return binary("bitwise_right_shift", x1, x2)
 
 
 @op(accepts=BITS, arity=2)
@@ -238,7 +238,7 @@ def bitwise_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_xor([6], [3]).tolist()
     [5]
     """
-    return dispatch.binary("bitwise_xor", x1, x2)
+    return binary("bitwise_xor", x1, x2)
 
 
 @op(accepts=REAL)
@@ -248,7 +248,7 @@ def ceil(x: TensorLike, /) -> Tensor:
     >>> ceil([1.2, -1.2]).tolist()
     [2.0, -1.0]
     """
-    return dispatch.unary("ceil", x)
+    return unary("ceil", x)
 
 
 @op(accepts=REAL)
@@ -258,11 +258,12 @@ def clip(x: TensorLike, /, min: TensorLike | None = None, max: TensorLike | None
     >>> clip([-1, 5, 9], 0, 6).tolist()
     [0, 5, 6]
     """
+    x = lifted("clip", x)
     if min is not None:
-        x = dispatch.binary("maximum", x, min)
+        x = binary("maximum", x, min)
     if max is not None:
-        x = dispatch.binary("minimum", x, max)
-    return x if min is not None or max is not None else dispatch.unary("positive", x)
+        x = binary("minimum", x, max)
+    return x if min is not None or max is not None else unary("positive", x)
 
 
 @op(accepts=NUMERIC)
@@ -272,7 +273,7 @@ def conj(x: TensorLike, /) -> Tensor:
     >>> conj([1 + 2j]).tolist()
     [(1-2j)]
     """
-    return dispatch.unary("conj", x)
+    return unary("conj", x)
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
@@ -282,7 +283,7 @@ def copysign(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> copysign([1.0], [-0.0]).tolist()
     [-1.0]
     """
-    return dispatch.binary("copysign", x1, x2)
+    return binary("copysign", x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -292,7 +293,7 @@ def cos(x: TensorLike, /) -> Tensor:
     >>> cos([0.0]).tolist()
     [1.0]
     """
-    return dispatch.unary("cos", x)
+    return unary("cos", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -302,7 +303,7 @@ def cosh(x: TensorLike, /) -> Tensor:
     >>> cosh([0.0]).tolist()
     [1.0]
     """
-    return dispatch.unary("cosh", x)
+    return unary("cosh", x)
 
 
 @op(accepts=FLOATING, lift="float", arity=2)
@@ -312,7 +313,7 @@ def divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> divide([1, 2], [2, 2]).tolist()
     [0.5, 1.0]
     """
-    return dispatch.binary("divide", x1, x2)
+    return binary("divide", x1, x2)
 
 
 @op(result="bool", arity=2)
@@ -322,7 +323,7 @@ def equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> equal([1, 2], [1, 3]).tolist()
     [True, False]
     """
-    return dispatch.binary("equal", x1, x2)
+    return binary("equal", x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -332,7 +333,7 @@ def exp(x: TensorLike, /) -> Tensor:
     >>> exp([0.0]).tolist()
     [1.0]
     """
-    return dispatch.unary("exp", x)
+    return unary("exp", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -342,7 +343,7 @@ def expm1(x: TensorLike, /) -> Tensor:
     >>> expm1([0.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("expm1", x)
+    return unary("expm1", x)
 
 
 @op(accepts=REAL)
@@ -352,7 +353,7 @@ def floor(x: TensorLike, /) -> Tensor:
     >>> floor([1.8, -1.2]).tolist()
     [1.0, -2.0]
     """
-    return dispatch.unary("floor", x)
+    return unary("floor", x)
 
 
 @op(accepts=REAL, lift="int", arity=2)
@@ -362,7 +363,7 @@ def floor_divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> floor_divide([7, -7], [2, 2]).tolist()
     [3, -4]
     """
-    return dispatch.binary("floor_divide", x1, x2)
+    return binary("floor_divide", x1, x2)
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
@@ -372,7 +373,7 @@ def greater(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> greater([1, 2], [1, 1]).tolist()
     [False, True]
     """
-    return dispatch.binary("greater", x1, x2)
+    return binary("greater", x1, x2)
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
@@ -382,7 +383,7 @@ def greater_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> greater_equal([1, 0], [1, 1]).tolist()
     [True, False]
     """
-    return dispatch.binary("greater_equal", x1, x2)
+    return binary("greater_equal", x1, x2)
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
@@ -392,7 +393,7 @@ def hypot(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> hypot([3.0], [4.0]).tolist()
     [5.0]
     """
-    return dispatch.binary("hypot", x1, x2)
+    return binary("hypot", x1, x2)
 
 
 @op(accepts=NUMERIC, result="real")
@@ -402,7 +403,7 @@ def imag(x: TensorLike, /) -> Tensor:
     >>> imag([1 + 2j]).tolist()
     [2.0]
     """
-    return dispatch.unary("imag", x)
+    return unary("imag", x)
 
 
 @op(accepts=NUMERIC, lift="int", result="bool")
@@ -412,7 +413,7 @@ def isfinite(x: TensorLike, /) -> Tensor:
     >>> isfinite([1.0, float("inf")]).tolist()
     [True, False]
     """
-    return dispatch.unary("isfinite", x)
+    return unary("isfinite", x)
 
 
 @op(accepts=NUMERIC, lift="int", result="bool")
@@ -422,7 +423,7 @@ def isinf(x: TensorLike, /) -> Tensor:
     >>> isinf([1.0, float("inf")]).tolist()
     [False, True]
     """
-    return dispatch.unary("isinf", x)
+    return unary("isinf", x)
 
 
 @op(accepts=NUMERIC, lift="int", result="bool")
@@ -432,7 +433,7 @@ def isnan(x: TensorLike, /) -> Tensor:
     >>> isnan([1.0, float("nan")]).tolist()
     [False, True]
     """
-    return dispatch.unary("isnan", x)
+    return unary("isnan", x)
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
@@ -442,7 +443,7 @@ def less(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> less([1, 2], [1, 3]).tolist()
     [False, True]
     """
-    return dispatch.binary("less", x1, x2)
+    return binary("less", x1, x2)
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
@@ -452,7 +453,7 @@ def less_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> less_equal([1, 4], [1, 3]).tolist()
     [True, False]
     """
-    return dispatch.binary("less_equal", x1, x2)
+    return binary("less_equal", x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -462,7 +463,7 @@ def log(x: TensorLike, /) -> Tensor:
     >>> log([1.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("log", x)
+    return unary("log", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -472,7 +473,7 @@ def log10(x: TensorLike, /) -> Tensor:
     >>> log10([1.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("log10", x)
+    return unary("log10", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -482,7 +483,7 @@ def log1p(x: TensorLike, /) -> Tensor:
     >>> log1p([0.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("log1p", x)
+    return unary("log1p", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -492,7 +493,7 @@ def log2(x: TensorLike, /) -> Tensor:
     >>> log2([8.0]).tolist()
     [3.0]
     """
-    return dispatch.unary("log2", x)
+    return unary("log2", x)
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
@@ -502,7 +503,7 @@ def logaddexp(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logaddexp([0.0], [float("-inf")]).tolist()
     [0.0]
     """
-    return dispatch.binary("logaddexp", x1, x2)
+    return binary("logaddexp", x1, x2)
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
@@ -512,7 +513,7 @@ def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logical_and([True, True], [True, False]).tolist()
     [True, False]
     """
-    return dispatch.binary("logical_and", x1, x2)
+    return binary("logical_and", x1, x2)
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool")
@@ -522,7 +523,7 @@ def logical_not(x: TensorLike, /) -> Tensor:
     >>> logical_not([True, False]).tolist()
     [False, True]
     """
-    return dispatch.unary("logical_not", x)
+    return unary("logical_not", x)
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
@@ -532,7 +533,7 @@ def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logical_or([False, True], [False, False]).tolist()
     [False, True]
     """
-    return dispatch.binary("logical_or", x1, x2)
+    return binary("logical_or", x1, x2)
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
@@ -542,7 +543,7 @@ def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logical_xor([True, True], [True, False]).tolist()
     [False, True]
     """
-    return dispatch.binary("logical_xor", x1, x2)
+    return binary("logical_xor", x1, x2)
 
 
 @op(accepts=REAL_BOOL, arity=2)
@@ -552,7 +553,7 @@ def maximum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> maximum([1, 5], [3, 2]).tolist()
     [3, 5]
     """
-    return dispatch.binary("maximum", x1, x2)
+    return binary("maximum", x1, x2)
 
 
 @op(accepts=REAL_BOOL, arity=2)
@@ -562,7 +563,7 @@ def minimum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> minimum([1, 5], [3, 2]).tolist()
     [1, 2]
     """
-    return dispatch.binary("minimum", x1, x2)
+    return binary("minimum", x1, x2)
 
 
 @op(arity=2)
@@ -572,7 +573,7 @@ def multiply(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> multiply([1.0, 2.0], 3).tolist()
     [3.0, 6.0]
     """
-    return dispatch.binary("multiply", x1, x2)
+    return binary("multiply", x1, x2)
 
 
 @op(accepts=NUMERIC)
@@ -582,7 +583,7 @@ def negative(x: TensorLike, /) -> Tensor:
     >>> negative([1, -2]).tolist()
     [-1, 2]
     """
-    return dispatch.unary("negative", x)
+    return unary("negative", x)
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
@@ -592,7 +593,7 @@ def nextafter(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> nextafter([0.0], [0.0]).tolist()
     [0.0]
     """
-    return dispatch.binary("nextafter", x1, x2)
+    return binary("nextafter", x1, x2)
 
 
 @op(result="bool", arity=2)
@@ -602,7 +603,7 @@ def not_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> not_equal([1, 2], [1, 3]).tolist()
     [False, True]
     """
-    return dispatch.binary("not_equal", x1, x2)
+    return binary("not_equal", x1, x2)
 
 
 @op(accepts=NUMERIC)
@@ -612,7 +613,7 @@ def positive(x: TensorLike, /) -> Tensor:
     >>> positive([1, -2]).tolist()
     [1, -2]
     """
-    return dispatch.unary("positive", x)
+    return unary("positive", x)
 
 
 @op(accepts=NUMERIC, lift="int", arity=2)
@@ -622,7 +623,7 @@ def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> pow([2, 3], [3, 2]).tolist()
     [8, 9]
     """
-    return dispatch.binary("pow", x1, x2)
+    return binary("pow", x1, x2)
 
 
 @op(accepts=NUMERIC, result="real")
@@ -632,7 +633,7 @@ def real(x: TensorLike, /) -> Tensor:
     >>> real([1 + 2j]).tolist()
     [1.0]
     """
-    return dispatch.unary("real", x)
+    return unary("real", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -642,7 +643,7 @@ def reciprocal(x: TensorLike, /) -> Tensor:
     >>> reciprocal([4.0]).tolist()
     [0.25]
     """
-    return dispatch.unary("reciprocal", x)
+    return unary("reciprocal", x)
 
 
 @op(accepts=REAL, lift="int", arity=2)
@@ -652,7 +653,7 @@ def remainder(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> remainder([7, -7], [3, 3]).tolist()
     [1, 2]
     """
-    return dispatch.binary("remainder", x1, x2)
+    return binary("remainder", x1, x2)
 
 
 @op(accepts=NUMERIC)
@@ -662,7 +663,7 @@ def round(x: TensorLike, /) -> Tensor:
     >>> round([0.5, 1.5]).tolist()
     [0.0, 2.0]
     """
-    return dispatch.unary("round", x)
+    return unary("round", x)
 
 
 @op(accepts=NUMERIC)
@@ -672,7 +673,7 @@ def sign(x: TensorLike, /) -> Tensor:
     >>> sign([-3.0, 0.0, 2.0]).tolist()
     [-1.0, 0.0, 1.0]
     """
-    return dispatch.unary("sign", x)
+    return unary("sign", x)
 
 
 @op(accepts=REAL_FLOATING, lift="float", result="bool")
@@ -682,7 +683,7 @@ def signbit(x: TensorLike, /) -> Tensor:
     >>> signbit([-0.0, 1.0]).tolist()
     [True, False]
     """
-    return dispatch.unary("signbit", x)
+    return unary("signbit", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -692,7 +693,7 @@ def sin(x: TensorLike, /) -> Tensor:
     >>> sin([0.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("sin", x)
+    return unary("sin", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -702,7 +703,7 @@ def sinh(x: TensorLike, /) -> Tensor:
     >>> sinh([0.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("sinh", x)
+    return unary("sinh", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -712,7 +713,7 @@ def sqrt(x: TensorLike, /) -> Tensor:
     >>> sqrt([9.0]).tolist()
     [3.0]
     """
-    return dispatch.unary("sqrt", x)
+    return unary("sqrt", x)
 
 
 @op(accepts=NUMERIC)
@@ -722,7 +723,7 @@ def square(x: TensorLike, /) -> Tensor:
     >>> square([3, -2]).tolist()
     [9, 4]
     """
-    return dispatch.unary("square", x)
+    return unary("square", x)
 
 
 @op(accepts=NUMERIC, arity=2)
@@ -732,7 +733,7 @@ def subtract(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> subtract([1.0, 2.0], 1).tolist()
     [0.0, 1.0]
     """
-    return dispatch.binary("subtract", x1, x2)
+    return binary("subtract", x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -742,7 +743,7 @@ def tan(x: TensorLike, /) -> Tensor:
     >>> tan([0.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("tan", x)
+    return unary("tan", x)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -752,7 +753,7 @@ def tanh(x: TensorLike, /) -> Tensor:
     >>> tanh([0.0]).tolist()
     [0.0]
     """
-    return dispatch.unary("tanh", x)
+    return unary("tanh", x)
 
 
 @op(accepts=REAL)
@@ -762,4 +763,4 @@ def trunc(x: TensorLike, /) -> Tensor:
     >>> trunc([1.8, -1.8]).tolist()
     [1.0, -1.0]
     """
-    return dispatch.unary("trunc", x)
+    return unary("trunc", x)

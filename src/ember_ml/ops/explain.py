@@ -49,7 +49,7 @@ def explain(
     if isinstance(error, MemoryError | RecursionError | NameError | Warning):
         return error  # no mistake of the caller; a Warning only where filters make it an error
     facts = describe(inputs)
-    shapes = [tuple(v.shape) for v in inputs if hasattr(v, "shape")]
+    shapes = [tuple(v.shape) if hasattr(v, "shape") else () for v in inputs]
     if axis is not None and shapes:
         wrong = _wrong_axis(axis, len(shapes[0]))
         if wrong:

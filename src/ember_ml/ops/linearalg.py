@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from ember_ml import dtypes
 from ember_ml.errors import AxisError, DomainError, ShapeError
 from ember_ml.ops import dispatch
@@ -98,7 +100,7 @@ def matmul(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> matmul([[1, 2], [3, 4]], [1, 1]).tolist()
     [3, 7]
     """
-    return dispatch.matmul(x1, x2)
+    return dispatch.binary("matmul", x1, x2)
 
 
 @op()
@@ -141,7 +143,8 @@ def tensordot(
     columns = tuple(b.shape[j] for j in rest_b)
     left = manipulation.permute_dims(a, (*rest_a, *first))
     right = manipulation.permute_dims(b, (*second, *rest_b))
-    product = dispatch.matmul(
+    product = dispatch.binary(
+        "matmul",
         manipulation.reshape(left, (math.prod(rows), inner)),
         manipulation.reshape(right, (inner, math.prod(columns))),
     )
@@ -231,38 +234,34 @@ def cross(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     return manipulation.stack(parts, axis=axis_of("linalg.cross", axis, ndim))
 
 
-@op("linalg.matrix_power", accepts=NUMERIC)
+@op("linalg.matrix_power", accepts=NUMERIC, lift="int")
 def matrix_power(x: TensorLike, n: int, /) -> Tensor:
     """A square matrix multiplied by itself n times; negative n inverts it first.
 
     >>> matrix_power([[1, 1], [0, 1]], 3).tolist()
     [[1, 3], [0, 1]]
     """
-    from ember_ml.ops import creation, manipulation
+    from ember_ml.ops import manipulation
 
-    tensor = _square("linalg.matrix_power", x)
+    tensor = dispatch.lifted("linalg.matrix_power", _square("linalg.matrix_power", x))
     count = integer_of("linalg.matrix_power", n, "n")
     if count < 0:
         tensor, count = inv(tensor), -count
     if count == 0:
-        home = tensor._spec
-        one = creation.asarray(fill(home.backend.cast(_identity(tensor), home.dtype), home))
-        return manipulation.broadcast_to(one, tensor.shape).copy()
+        return manipulation.broadcast_to(_identity(tensor), tensor.shape).copy()
     result: Tensor | None = None
     while count:
         if count & 1:
-            result = tensor if result is None else dispatch.matmul(result, tensor)
+            result = tensor if result is None else dispatch.binary("matmul", result, tensor)
         count >>= 1
         if count:
-            tensor = dispatch.matmul(tensor, tensor)
+            tensor = dispatch.binary("matmul", tensor, tensor)
     return result if result is not x and result is not None else convert.to_tensor(x).copy()
 
 
-def _identity(x: Tensor) -> Any:
-    import numpy as np
-
+def _identity(x: Tensor) -> Tensor:
     spec = x._spec
-    return spec.backend.from_numpy(np.eye(x.shape[-1], dtype=spec.dtype.numpy), spec)
+    return fill(spec.backend.from_numpy(np.eye(x.shape[-1], dtype=spec.dtype.numpy), spec), spec)
 
 
 # --- Parts ----------------------------------------------------------------------------------
@@ -379,7 +378,7 @@ def pinv(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
     from ember_ml.ops import elementwise, manipulation
     from ember_ml.ops.searching import where
 
-    tensor = _floating("linalg.pinv", matrix_of("linalg.pinv", x))
+    tensor = dispatch.lifted("linalg.pinv", matrix_of("linalg.pinv", x))
     if not tensor.size:
         return manipulation.reshape(
             tensor, (*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2])
@@ -389,7 +388,7 @@ def pinv(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
     inverse = where(small, 0.0, elementwise.divide(1.0, where(small, 1.0, s)))
     v, uh = _adjoint(vh), _adjoint(u)
     scaled = elementwise.multiply(manipulation.expand_dims(inverse, -1), uh)
-    return dispatch.matmul(v, scaled)
+    return dispatch.binary("matmul", v, scaled)
 
 
 @op("linalg.matrix_rank", accepts=LINALG, lift="float", result="index")
@@ -401,18 +400,12 @@ def matrix_rank(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
     """
     from ember_ml.ops import elementwise, reduction
 
-    tensor = _floating("linalg.matrix_rank", matrix_of("linalg.matrix_rank", x))
+    tensor = dispatch.lifted("linalg.matrix_rank", matrix_of("linalg.matrix_rank", x))
     s = svdvals(tensor)
     if not s.shape[-1]:
         return reduction.count_nonzero(s, axis=-1)
     above = elementwise.greater(s, _cutoff(tensor, s, rtol))
     return reduction.count_nonzero(above, axis=-1)
-
-
-def _floating(name: str, x: Tensor) -> Tensor:
-    from ember_ml.ops.registry import REGISTRY
-
-    return convert.cast(x, REGISTRY[name].run_dtype(x.dtype))
 
 
 def _cutoff(x: Tensor, s: Tensor, rtol: TensorLike | None) -> Tensor:
@@ -521,7 +514,7 @@ def matrix_norm(
     """
     from ember_ml.ops import elementwise, manipulation, reduction
 
-    tensor = _floating("linalg.matrix_norm", matrix_of("linalg.matrix_norm", x))
+    tensor = dispatch.lifted("linalg.matrix_norm", matrix_of("linalg.matrix_norm", x))
     if ord in ("fro", None):
         return vector_norm(tensor, axis=(-2, -1), keepdims=keepdims)
     if ord in ("nuc", 2, -2):
@@ -555,7 +548,7 @@ def vector_norm(
     """
     from ember_ml.ops import elementwise, reduction
 
-    tensor = _floating("linalg.vector_norm", convert.to_tensor(x))
+    tensor = dispatch.lifted("linalg.vector_norm", convert.to_tensor(x))
     axes = axes_of("linalg.vector_norm", axis, tensor.ndim)
     if not axes and tensor.ndim:
         return elementwise.abs(tensor)

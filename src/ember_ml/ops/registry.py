@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ember_ml import dtypes
 from ember_ml.dtypes import DType
@@ -41,8 +40,7 @@ REAL_FLOATING: Final = REAL - INTEGRAL
 LINALG: Final = FLOATING - {dtypes.float16, dtypes.bfloat16}
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+class Op(NamedTuple):
     """What the library knows of an op besides its code."""
 
     name: str

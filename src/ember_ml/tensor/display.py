@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +33,8 @@ def text(x: Tensor) -> str:
 
 def html(x: Tensor) -> str:
     """A table for notebooks: facts above the values."""
+    from html import escape  # its table of entities is not worth loading before it is needed
+
     facts = {"shape": x.shape, "dtype": x.dtype, "backend": x.backend, "device": x.device}
     if x.requires_grad:
         facts["requires_grad"] = True

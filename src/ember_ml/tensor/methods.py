@@ -94,13 +94,13 @@ class Operators:
         return dispatch.in_place(self, dispatch.binary("pow", self, other))
 
     def __matmul__(self, other: Any, /) -> Tensor:
-        return dispatch.matmul(self, other)
+        return dispatch.binary("matmul", self, other)
 
     def __rmatmul__(self, other: Any, /) -> Tensor:
-        return dispatch.matmul(other, self)
+        return dispatch.binary("matmul", other, self)
 
     def __imatmul__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.matmul(self, other))
+        return dispatch.in_place(self, dispatch.binary("matmul", self, other))
 
     def __and__(self, other: Any, /) -> Tensor:
         return dispatch.binary("bitwise_and", self, other)

@@ -6,16 +6,25 @@ from typing import Any, ClassVar
 
 import pytest
 
+from ember_ml import dtypes
 from ember_ml.backend import selection
 from ember_ml.dtypes import DType
 from ember_ml.errors import DTypeError, EmberError
-from ember_ml.testing.case import Case, check
+from ember_ml.ops.registry import REGISTRY
+from ember_ml.testing.case import Case, accepted, check
 from ember_ml.testing.cases import CASES
 from ember_ml.testing.mistakes import MISTAKES, Mistake
 
 __all__ = ["Conformance"]
 
 _RUNS = [(case, dtype) for case in CASES for dtype in case.dtypes]
+_FIRST = {case.op: case for case in reversed(CASES)}
+_REFUSED = [
+    (case, dtype)
+    for op, case in _FIRST.items()
+    for dtype in dtypes.ALL
+    if dtype not in accepted(op) and not REGISTRY[op].creates
+]
 
 
 class Conformance:
@@ -36,6 +45,15 @@ class Conformance:
         else:
             with pytest.raises(DTypeError):
                 check(case, self.backend, dtype)
+
+    @pytest.mark.parametrize(
+        ("case", "dtype"), _REFUSED, ids=[f"{case.id}-{dtype}" for case, dtype in _REFUSED]
+    )
+    def test_refused_dtype(self, case: Case, dtype: DType) -> None:
+        """A dtype outside of the op's table is an error that names it, never another result."""
+        with pytest.raises(DTypeError) as caught:
+            check(case, self.backend, dtype)
+        assert dtype.name in str(caught.value)
 
     @pytest.mark.parametrize("mistake", MISTAKES, ids=[m.label for m in MISTAKES])
     def test_mistake(self, mistake: Mistake) -> None:

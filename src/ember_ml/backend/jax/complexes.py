@@ -97,6 +97,8 @@ def _exp(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Part
 
 def _expm1(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Parts:
     no_angle = ~jnp.isfinite(y)
+    # Of exp(z) - 1, whose imaginary part is that of exp(z), the real part without cancellation.
+    u = jnp.expm1(x) * jnp.cos(y) - 2 * jnp.square(jnp.sin(y / 2))
     u = jnp.where(y == 0, jnp.expm1(x), u)
     u = jnp.where(no_angle & jnp.isinf(x), jnp.where(x > 0, math.inf, -1.0), u)
     return u, jnp.where((y == 0) | (no_angle & (x == -math.inf)), 0.0, v)
@@ -210,7 +212,7 @@ KERNELS: Final[dict[str, Kernel]] = {
     "cos": _cos,
     "cosh": _COSH,
     "exp": _conjugate(jnp.exp, _exp),
-    "expm1": _conjugate(jnp.expm1, _expm1),
+    "expm1": _conjugate(jnp.exp, _expm1),
     "log": _conjugate(jnp.log, _log),
     "log1p": _conjugate(jnp.log1p, _log),
     "log2": _conjugate(jnp.log2, _log),

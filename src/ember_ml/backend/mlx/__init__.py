@@ -72,7 +72,11 @@ class MlxBackend(Backend):
             found = None
         if found is not None:
             return found
+        if name == "matmul" and dtype.is_integer:
+            return linearalg.integer_matmul(self.hosted(name, dtype))
         if name in kernels.HOSTED or name in linearalg.HOSTED:
+            return self.hosted(name, dtype)
+        if name.startswith("fft.") and dtype is dtypes.float64:  # complex128 lies between
             return self.hosted(name, dtype)
         found = super().kernel(name, dtype)
         if dtype in _HALVES and name in elementwise.WIDE:
@@ -89,6 +93,9 @@ class MlxBackend(Backend):
     ) -> NativeArray:
         if copy is False:
             raise DomainError("the 'mlx' backend copies NumPy arrays; copy=False cannot be met")
+        if not array.size:
+            # Imported ones have strides of zero, with which reductions read beyond them.
+            return self._made(mx.zeros(array.shape, dtype=self.native_dtypes[spec.dtype]))
         if any(stride < 0 for stride in array.strides):
             array = array.copy()  # MLX reads arrays through DLPack, which refuses these
         # Without the dtype, MLX makes float32 of float64.
@@ -107,10 +114,12 @@ class MlxBackend(Backend):
 
     def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
         with self._placed(spec.dtype):
-            made = mx.full(shape, self.scalar(value, spec))
-        # A lazy array belongs to its thread; new ones are for all.
-        self.is_traced(made)
-        return made
+            return self._made(mx.full(shape, self.scalar(value, spec)))
+
+    def _made(self, native: NativeArray) -> NativeArray:
+        """A new array with its values: a lazy one belongs to its thread."""
+        self.is_traced(native)
+        return native
 
     def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
         target = self.native_dtypes[dtype]
@@ -149,6 +158,25 @@ class MlxBackend(Backend):
         return mx.stop_gradient(native)
 
     # --- DLPack -----------------------------------------------------------------------------
+
+    def to_dlpack(
+        self,
+        native: NativeArray,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        mx.eval(native)
+        if any(stride < 0 for stride in memoryview(native).strides or ()):
+            # Importers may end the process on these; a copy was not to be made then.
+            if copy is False:
+                raise BufferError("a reversed tensor can be exported through DLPack only by a copy")
+            native = mx.contiguous(native)
+        return native.__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def from_dlpack(self, source: Any, copy: bool | None) -> NativeArray:
         if copy is False:

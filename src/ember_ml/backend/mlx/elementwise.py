@@ -78,7 +78,8 @@ def floor_divide(x: Array, y: Array) -> Array:
     whole = mx.floor(quotient)
     whole = mx.where(quotient - whole > 0.5, whole + 1, whole)
     whole = mx.where(whole == 0, copysign(mx.zeros_like(whole), x / y), whole)
-    lost = (y == 0) | (mx.isinf(x) & mx.isfinite(y))
+    # By zero and with one infinity, the standard gives what division gives.
+    lost = (y == 0) | ((mx.isinf(x) != mx.isinf(y)) & (x == x) & (y == y))
     return mx.where(lost, x / y, whole)
 
 
@@ -210,7 +211,7 @@ def complex_expm1(x: Array) -> Array:
     fine_imag = mx.exp(real) * mx.sin(imag)
     fine = mx.isfinite(fine_real) & mx.isfinite(fine_imag)
     out = mx.where(fine, _complex(fine_real, fine_imag), out)
-    return mx.where(imag == 0, _complex(mx.expm1(real), imag), out)
+    return mx.where(imag == 0, _complex(mx.expm1(real) + 0.0, imag), out)
 
 
 def complex_sign(x: Array) -> Array:
@@ -221,7 +222,7 @@ def complex_sign(x: Array) -> Array:
     real = mx.where(wide_real != wide_imag, mx.where(wide_real, mx.sign(real), zero), real)
     imag = mx.where(wide_real != wide_imag, mx.where(wide_imag, mx.sign(imag), zero), imag)
     out = mx.sign(_complex(real, imag))
-    return mx.where(x == x, out, x)
+    return mx.where(x == x, mx.where(x == 0, mx.zeros_like(x), out), x)
 
 
 def complex_pow(x: Array, y: Array) -> Array:

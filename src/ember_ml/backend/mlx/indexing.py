@@ -6,10 +6,14 @@ the arrays of integers act on the axes that they meet. Masks become arrays of in
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
+
+from ember_ml.backend.mlx.hosting import in_tracing
+from ember_ml.errors import UnsupportedOpError
 
 __all__ = ["get", "put"]
 
@@ -25,7 +29,7 @@ class _Plan(NamedTuple):
 
     basic: tuple[Any, ...]
     axes: tuple[int, ...]
-    arrays: tuple[Array, ...]
+    arrays: list[Array]
     place: int
 
 
@@ -34,10 +38,133 @@ def get(x: Array, key: tuple[Any, ...]) -> Array:
     if not any(isinstance(item, mx.array) for item in key):
         return x[key]
     plan = _plan(x, key)
-    turned = _to_front(x[plan.basic], plan.axes)
-    arrays = mx.broadcast_arrays(*plan.arrays)
-    picked = _gather(turned, arrays)
-    count = arrays[0].ndim
-    return mx.moveaxis(picked, range(count), range(plan.place, plan.place + count)) if 0 else (
-        _move(picked, 0, count, plan.place)
-    )
+    front = _to_front(x[plan.basic], plan.axes)
+    common = plan.arrays[0].shape
+    shape = (*common, *front.shape[len(plan.axes) :])
+    if not math.prod(shape):
+        picked = mx.zeros(shape, dtype=x.dtype)
+    else:
+        picked = front[tuple(plan.arrays)]
+    return _moved(picked, len(common), 0, plan.place)
+
+
+def put(x: Array, key: tuple[Any, ...], value: Array) -> Array:
+    """`x` with `value` at a checked key; `x` itself stays as it is."""
+    if len(key) == 1 and isinstance(key[0], mx.array) and key[0].dtype == mx.bool_:
+        if not value.ndim:  # no index is needed, so this can be traced
+            mask = mx.reshape(key[0], (*key[0].shape, *(1,) * (x.ndim - key[0].ndim)))
+            return mx.where(mask, value, x)
+    # Item assignment gives the object another array; one of our own keeps `x` as it was.
+    target = mx.reshape(x, x.shape)
+    if not any(isinstance(item, mx.array) for item in key):
+        shape = x[key].shape
+        if math.prod(shape):
+            target[key] = _fit(value, shape)
+        else:
+            _fit(value, shape)
+        return target
+    plan = _plan(x, key)
+    part = x[plan.basic]
+    front = _to_front(part, plan.axes)
+    common = plan.arrays[0].shape
+    rest = front.shape[len(plan.axes) :]
+    value = _fit(value, (*rest[: plan.place], *common, *rest[plan.place :]))
+    if not value.size:
+        return target
+    front[tuple(plan.arrays)] = _moved(value, len(common), plan.place, 0)
+    target[plan.basic] = _from_front(front, plan.axes)
+    return target
+
+
+def _fit(value: Array, shape: tuple[int, ...]) -> Array:
+    """A value in the shape of its place; leading axes of length one may fall away."""
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = mx.squeeze(value, 0)
+    return mx.broadcast_to(value, shape)
+
+
+def _plan(x: Array, key: tuple[Any, ...]) -> _Plan:
+    items = _spread(x, key)
+    basic: list[Any] = []
+    axes: list[int] = []
+    arrays: list[Array] = []
+    places: list[int] = []  # where in the key integers and arrays stand
+    first = 0
+    axis = 0
+    for place, item in enumerate(items):
+        if isinstance(item, int | mx.array):
+            first = first if places else axis
+            places.append(place)
+        if isinstance(item, int):
+            basic.append(item)
+            continue
+        if isinstance(item, mx.array):
+            for array in _integers(item):
+                axes.append(axis)
+                arrays.append(array)
+                axis += 1
+            basic.extend([_ALL] * item.ndim if item.dtype == mx.bool_ and item.ndim else [
+                None if item.dtype == mx.bool_ else _ALL
+            ])
+            continue
+        basic.append(item)
+        axis += 1
+    apart = places[-1] - places[0] + 1 != len(places)
+    arrays = mx.broadcast_arrays(*arrays)
+    return _Plan(tuple(basic), tuple(axes), arrays, 0 if apart else first)
+
+
+def _spread(x: Array, key: tuple[Any, ...]) -> list[Any]:
+    """The key with slices for its ellipsis, which ends a row of arrays even where it is empty."""
+    used = sum(_span(item) for item in key)
+    items: list[Any] = []
+    for item in key:
+        if item is Ellipsis:
+            items.extend([_ALL] * (x.ndim - used))
+        else:
+            items.append(item)
+    return items
+
+
+def _span(item: Any) -> int:
+    if item is None or item is Ellipsis:
+        return 0
+    if isinstance(item, mx.array) and item.dtype == mx.bool_:
+        return int(item.ndim)
+    return 1
+
+
+def _integers(item: Array) -> list[Array]:
+    """The arrays of integers for an array of integers or a mask."""
+    if item.dtype != mx.bool_:
+        return [item]
+    try:
+        mask = np.asarray(item)
+    except ValueError as error:
+        if in_tracing(error):
+            raise UnsupportedOpError(
+                "a mask chooses as many elements as it has true values, which are unknown "
+                "while mx.compile or mx.vmap traces; use ops.where"
+            ) from error
+        raise
+    # A mask of no axes acts on a new axis of length one.
+    found = np.nonzero(mask) if mask.ndim else (np.zeros(int(mask), dtype=np.int64),)
+    return [mx.array(indices) for indices in found]
+
+
+def _to_front(x: Array, axes: tuple[int, ...]) -> Array:
+    return mx.permute_dims(x, (*axes, *(i for i in range(x.ndim) if i not in axes)))
+
+
+def _from_front(x: Array, axes: tuple[int, ...]) -> Array:
+    order = [*axes, *(i for i in range(x.ndim) if i not in axes)]
+    return mx.permute_dims(x, tuple(order.index(i) for i in range(x.ndim)))
+
+
+def _moved(x: Array, count: int, source: int, target: int) -> Array:
+    """`count` neighbouring axes moved from one place to another."""
+    if source == target or not count:
+        return x
+    rest = [i for i in range(x.ndim) if not source <= i < source + count]
+    order = [*rest[:target], *range(source, source + count), *rest[target:]]
+    return mx.permute_dims(x, tuple(order))

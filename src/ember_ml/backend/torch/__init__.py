@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from torch.utils import dlpack
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
@@ -25,7 +27,7 @@ from ember_ml.backend.torch import (
     unsigned,
 )
 from ember_ml.dtypes import DType
-from ember_ml.errors import DomainError
+from ember_ml.errors import DomainError, ShapeError
 
 __all__ = ["TorchBackend", "load"]
 
@@ -77,9 +79,11 @@ class TorchBackend(Backend):
             )
         if copy or not _shareable(array):
             array = np.array(array, order="C")
-        made = torch.from_numpy(array.view(np.int16) if array.dtype == _HALF else array)
-        if array.dtype == _HALF:  # NumPy's bfloat16 is unknown to torch, its bits are not
-            made = made.view(torch.bfloat16)
+        if spec.dtype is dtypes.bfloat16:  # unknown to torch as NumPy has it; its bits are not
+            made = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        else:
+            # torch refuses long long, which is int64 by another name.
+            made = torch.from_numpy(array.view(spec.dtype.numpy))
         return made if spec.device == "cpu" else made.to(spec.device)
 
     def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
@@ -89,11 +93,17 @@ class TorchBackend(Backend):
         return native.numpy()  # type: ignore[no-any-return]  # natives are untyped
 
     def scalar(self, value: object, spec: Spec) -> NativeArray:
-        # Scalars are kept: one made in inference mode could never be saved for a gradient.
-        with torch.inference_mode(False), np.errstate(all="ignore"):
-            return self.from_numpy(np.array(value, dtype=spec.dtype.numpy), spec)
+        with np.errstate(all="ignore"):
+            array = np.array(value, dtype=spec.dtype.numpy)
+        # Scalars are kept. One made in inference mode could not be saved for a gradient, and one
+        # made while a function is traced would belong to that trace.
+        with torch.inference_mode(False), _disable_current_modes():
+            return self.from_numpy(array, spec)
 
     def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
+        if type(value) is int and 0 <= value < 128:
+            native = self.native_dtypes[spec.dtype]
+            return torch.full(shape, value, dtype=native, device=spec.device)
         # torch.full refuses what overflows the dtype; NumPy's scalar is the infinity.
         return self.empty(shape, spec).fill_(spec.scalar(value))
 
@@ -112,6 +122,7 @@ class TorchBackend(Backend):
     def setitem(
         self, native: NativeArray, key: tuple[Any, ...], value: NativeArray
     ) -> NativeArray:
+        _require_own_memory(native)
         if _recorded(native):
             native = native.clone()  # torch refuses to overwrite what a gradient may need
         elif self.shares_memory(native, value):
@@ -120,6 +131,7 @@ class TorchBackend(Backend):
         return native
 
     def assign(self, native: NativeArray, value: NativeArray) -> NativeArray:
+        _require_own_memory(native)
         return value if _recorded(native) else native.copy_(value)
 
     def shares_memory(self, a: NativeArray, b: NativeArray) -> bool:
@@ -159,13 +171,13 @@ class TorchBackend(Backend):
 
     def from_dlpack(self, source: Any, copy: bool | None) -> NativeArray:
         if int(source.__dlpack_device__()[0]) != _DLPACK_CPU:
-            made = torch.from_dlpack(source)
+            made = dlpack.from_dlpack(source)
             return made.clone() if copy else made
         try:
             # Through NumPy: torch ends the process on a negative stride (pytorch#188023).
             return super().from_dlpack(source, copy)
         except (BufferError, RuntimeError):  # NumPy has no bfloat16 there
-            made = torch.from_dlpack(source)
+            made = dlpack.from_dlpack(source)
             return made.clone() if copy else made
 
     # --- Devices ----------------------------------------------------------------------------
@@ -211,7 +223,15 @@ def _plain(native: NativeArray) -> NativeArray:
 
 def _recorded(native: NativeArray) -> bool:
     """True where torch would record a write for gradients."""
-    return native.requires_grad and torch.is_grad_enabled()  # type: ignore[no-any-return]  # natives are untyped
+    return bool(native.requires_grad) and torch.is_grad_enabled()
+
+
+def _require_own_memory(native: NativeArray) -> None:
+    """Raise ShapeError where several elements are one place in memory."""
+    if 0 in native.stride() and any(
+        side > 1 and not stride for side, stride in zip(native.shape, native.stride(), strict=True)
+    ):
+        raise ShapeError("a broadcast tensor cannot be written to; write to a .copy() of it")
 
 
 def _extent(native: NativeArray) -> tuple[int, int]:

@@ -102,7 +102,7 @@ def _expm1(x: Tensor) -> Tensor:
     out = torch.expm1(x)
     real, imag = out.real, out.imag
     on_axis = angle == 0
-    real = torch.where(on_axis, torch.expm1(across), real)
+    real = torch.where(on_axis, torch.expm1(across) + 0.0, real)  # no -0.0 there
     imag = torch.where(on_axis, angle, imag)
     lost = torch.isinf(across) & ~torch.isfinite(angle)
     real = torch.where(lost, torch.expm1(across), real)

@@ -54,9 +54,13 @@ def _extreme(name: str, reduce: Kernel) -> Kernel:
     run = _reduction(reduce)
 
     def kernel(x: Tensor, *, axis: Any = None, keepdims: bool = False) -> Any:
-        if not x.numel():
+        try:
+            if axis is None and not keepdims:
+                return reduce(x)
+            return run(x, axis=axis, keepdims=keepdims)
+        except (IndexError, RuntimeError):
             _not_empty(name, x, axis)
-        return run(x, axis=axis, keepdims=keepdims)
+            raise
 
     return kernel
 
@@ -85,7 +89,8 @@ def _truth(reduce: Kernel) -> Kernel:
     run = _reduction(reduce)
 
     def kernel(x: Tensor, *, axis: Any = None, keepdims: bool = False) -> Any:
-        return run(x.to(torch.bool), axis=axis, keepdims=keepdims)  # uint8 would stay uint8
+        out = run(x, axis=axis, keepdims=keepdims)
+        return out if out.dtype is torch.bool else out.to(torch.bool)  # uint8 stays uint8
 
     return kernel
 
@@ -98,7 +103,7 @@ def count_nonzero(x: Tensor, *, axis: Any = None, keepdims: bool = False) -> Any
     return _sum(torch.ne(x, 0).to(torch.int64), axis=axis, keepdims=keepdims)
 
 
-def var(x: Tensor, axes: tuple[int, ...], correction: float, keepdims: bool) -> Tensor:
+def var(x: Tensor, axes: tuple[int, ...], correction: float, keepdims: bool) -> Any:
     count = 1
     for axis in axes:
         count *= x.shape[axis]
@@ -187,11 +192,11 @@ def isin(x: Tensor, y: Tensor, invert: bool) -> Tensor:
 # --- Linear algebra ---------------------------------------------------------------------------
 
 
-def cholesky(x: Tensor, upper: bool) -> Tensor:
+def cholesky(x: Tensor, upper: bool) -> Any:
     return torch.linalg.cholesky(x, upper=upper)
 
 
-def solve(x: Tensor, y: Tensor) -> Tensor:
+def solve(x: Tensor, y: Tensor) -> Any:
     # torch takes a matrix beside a stack of matrices for a stack of vectors.
     return torch.linalg.solve(x, y[(None,) * (x.ndim - y.ndim)])
 

@@ -1,0 +1,65 @@
+"""Where MLX differs from the standard in casts, reductions, order and manipulation."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import mlx.core as mx
+
+from ember_ml.backend.contract import Kernel
+
+__all__ = ["HOSTED", "OVERRIDES", "cast"]
+
+Array = Any  # mx.array; its operators are untyped
+
+
+def cast(x: Array, dtype: Any) -> Array:
+    return x.astype(dtype)
+
+
+# --- Order: MLX counts in uint32 -----------------------------------------------------------
+
+
+def argmax(x: Array, axis: int | None, keepdims: bool) -> Array:
+    return mx.argmax(x, axis=axis, keepdims=keepdims).astype(mx.int64)
+
+
+def argmin(x: Array, axis: int | None, keepdims: bool) -> Array:
+    return mx.argmin(x, axis=axis, keepdims=keepdims).astype(mx.int64)
+
+
+def sort(x: Array, axis: int, descending: bool, stable: bool) -> Array:
+    out = mx.sort(x, axis=axis)
+    return mx.flip(out, axis) if descending else out
+
+
+def argsort(x: Array, axis: int, descending: bool, stable: bool) -> Array:
+    if not descending:
+        return mx.argsort(x, axis=axis).astype(mx.int64)
+    # Sorted from behind and turned round, equal values keep their order.
+    turned = mx.argsort(mx.flip(x, axis), axis=axis).astype(mx.int64)
+    return x.shape[axis] - 1 - mx.flip(turned, axis)
+
+
+def searchsorted(x: Array, y: Array, side: str) -> Array:
+    return mx.searchsorted(x, y, side=side).astype(mx.int64)
+
+
+# --- Running totals and indices ---------------------------------------------------------------
+
+
+def cumulative_sum(x: Array, axis: int) -> Array:
+    return mx.cumsum(x, axis=axis)
+
+
+def cumulative_prod(x: Array, axis: int) -> Array:
+    return mx.cumprod(x, axis=axis)
+
+
+OVERRIDES: Final[dict[str, Kernel]] = {
+    kernel.__name__: kernel
+    for kernel in (argmax, argmin, sort, argsort, searchsorted, cumulative_sum, cumulative_prod)
+}
+
+# The shapes of these depend on values, which only the host knows.
+HOSTED: Final = frozenset(("isin", "nonzero", "unique_all", "unique_values"))
