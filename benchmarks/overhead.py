@@ -366,7 +366,8 @@ def main() -> None:
         )
         measured[backend] = json.loads(out.stdout.splitlines()[-1])
     results = {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}",
         "backends": measured,
         "import_seconds": import_seconds("ember_ml"),
     }

@@ -69,6 +69,7 @@ PUBLIC = [
     "uint64",
     "uint8",
     "use_backend",
+    "use_checks",
     "use_device",
 ]
 

@@ -9,6 +9,7 @@ from ember_ml.backend import (
     register_backend,
     set_backend,
     use_backend,
+    use_checks,
 )
 from ember_ml.dtypes import (
     DType,
@@ -120,5 +121,6 @@ __all__ = [
     "uint32",
     "uint64",
     "use_backend",
+    "use_checks",
     "use_device",
 ]

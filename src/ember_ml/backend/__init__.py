@@ -1,5 +1,6 @@
 """Who computes: the backends, and which of them is current."""
 
+from ember_ml.backend.checks import use_checks
 from ember_ml.backend.contract import Backend
 from ember_ml.backend.selection import (
     auto_select_backend,
@@ -22,4 +23,5 @@ __all__ = [
     "register_backend",
     "set_backend",
     "use_backend",
+    "use_checks",
 ]

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.backend import checks
 from ember_ml.dtypes import DType
 from ember_ml.errors import DeviceError, DomainError, DTypeError, UnsupportedOpError
 
@@ -347,8 +348,11 @@ class Backend:
         return False
 
     def checks_values(self, native: NativeArray) -> bool:
-        """True where checks that must read values run on this array: eager, on the CPU."""
-        return not self.is_traced(native) and self.device_of(native).startswith("cpu")
+        """True where checks that must read values run on this array: eager, and as chosen."""
+        where = checks.mode()
+        if where == "none" or self.is_traced(native):
+            return False
+        return where == "all" or self.device_of(native).startswith("cpu")
 
     def require_grad(self, native: NativeArray) -> NativeArray:
         """An array that the engine's own differentiation, where it has one, records."""

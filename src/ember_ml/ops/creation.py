@@ -11,7 +11,7 @@ from ember_ml.backend import selection
 from ember_ml.backend.contract import Spec
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, DTypeError
-from ember_ml.ops import dispatch
+from ember_ml.ops import dispatch, linearalg, manipulation
 from ember_ml.ops.axes import integer_of, shape_of
 from ember_ml.ops.registry import op
 from ember_ml.tensor import convert
@@ -168,7 +168,7 @@ def _filled(name: str, shape: tuple[int, ...], value: Any, spec: Spec) -> Tensor
     if isinstance(value, complex) and not dtype.is_complex:
         raise DTypeError(f"ops.{name} cannot fill a {dtype} tensor with {value!r}")
     if dtype.is_integer:
-        value = int(value)
+        value = int(value.real)
         if not dtypes.fits(value, dtype):
             raise DomainError(f"ops.{name} got {value}, which is out of the range of {dtype}")
     return fill(spec.backend.full(shape, value, spec), spec)
@@ -324,8 +324,6 @@ def meshgrid(*arrays: TensorLike, indexing: str = "xy") -> tuple[Tensor, ...]:
     >>> [g.tolist() for g in meshgrid([1, 2], [3, 4, 5])]
     [[[1, 2], [1, 2], [1, 2]], [[3, 3], [4, 4], [5, 5]]]
     """
-    from ember_ml.ops import manipulation
-
     if indexing not in ("xy", "ij"):
         raise DomainError(f"ops.meshgrid takes indexing 'xy' or 'ij', not {indexing!r}")
     home = dispatch.home_of("meshgrid", arrays)
@@ -355,7 +353,7 @@ def tril(x: TensorLike, /, *, k: int = 0) -> Tensor:
     >>> tril([[1, 2], [3, 4]]).tolist()
     [[1, 0], [3, 4]]
     """
-    return dispatch.call("tril", _matrix("tril", x), integer_of("tril", k, "k"))
+    return dispatch.call("tril", linearalg.matrix_of("tril", x), integer_of("tril", k, "k"))
 
 
 @op()
@@ -365,10 +363,4 @@ def triu(x: TensorLike, /, *, k: int = 0) -> Tensor:
     >>> triu([[1, 2], [3, 4]]).tolist()
     [[1, 2], [0, 4]]
     """
-    return dispatch.call("triu", _matrix("triu", x), integer_of("triu", k, "k"))
-
-
-def _matrix(name: str, x: TensorLike) -> Tensor:
-    from ember_ml.ops.linearalg import matrix_of
-
-    return matrix_of(name, x)
+    return dispatch.call("triu", linearalg.matrix_of("triu", x), integer_of("triu", k, "k"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from ember_ml import dtypes
 from ember_ml.errors import DTypeError, ShapeError
-from ember_ml.ops import dispatch
+from ember_ml.ops import dispatch, manipulation
 from ember_ml.ops.axes import axis_of, broadcast
 from ember_ml.ops.registry import op
 from ember_ml.tensor import convert
@@ -54,8 +54,6 @@ def take_along_axis(x: TensorLike, indices: TensorLike, /, *, axis: int = -1) ->
     >>> take_along_axis([[10, 20], [30, 40]], [[1], [0]], axis=1).tolist()
     [[20], [30]]
     """
-    from ember_ml.ops import manipulation
-
     tensor = convert.to_tensor(x)
     place = axis_of("take_along_axis", axis, tensor.ndim)
     chosen: Any = _indices("take_along_axis", tensor, indices, place)

@@ -9,10 +9,11 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.errors import AxisError, DomainError, ShapeError
-from ember_ml.ops import dispatch
+from ember_ml.ops import dispatch, elementwise, manipulation, reduction
 from ember_ml.ops.axes import axes_of, axis_of, broadcast, integer_of
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import ANY, BOOLEAN, FLOATING, LINALG, NUMERIC, op
+from ember_ml.ops.searching import where
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import Axis, DTypeLike, TensorLike
@@ -126,8 +127,6 @@ def tensordot(
     >>> tensordot([[1, 2], [3, 4]], [[1, 0], [0, 1]]).item()
     5
     """
-    from ember_ml.ops import manipulation
-
     home = dispatch.home_of("tensordot", (x1, x2))
     a, b = convert.to_tensor(x1, home), convert.to_tensor(x2, home)
     first, second = _contracted(a, b, axes)
@@ -172,8 +171,6 @@ def vecdot(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     >>> vecdot([1, 2, 3], [4, 5, 6]).item()
     32
     """
-    from ember_ml.ops import elementwise, manipulation, reduction
-
     spec, natives, needs_grad = dispatch.operands("vecdot", x1, x2)
     make = fill_grad if needs_grad else fill
     a, b = (make(native, spec) for native in natives)
@@ -198,8 +195,6 @@ def outer(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> outer([1, 2], [3, 4]).tolist()
     [[3, 4], [6, 8]]
     """
-    from ember_ml.ops import elementwise, manipulation
-
     home = dispatch.home_of("linalg.outer", (x1, x2))
     a, b = convert.to_tensor(x1, home), convert.to_tensor(x2, home)
     if a.ndim != 1 or b.ndim != 1:
@@ -217,8 +212,6 @@ def cross(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     >>> cross([1, 0, 0], [0, 1, 0]).tolist()
     [0, 0, 1]
     """
-    from ember_ml.ops import manipulation
-
     home = dispatch.home_of("linalg.cross", (x1, x2))
     a, b = convert.to_tensor(x1, home), convert.to_tensor(x2, home)
     places = [axis_of("linalg.cross", axis, t.ndim) for t in (a, b)]
@@ -241,22 +234,19 @@ def matrix_power(x: TensorLike, n: int, /) -> Tensor:
     >>> matrix_power([[1, 1], [0, 1]], 3).tolist()
     [[1, 3], [0, 1]]
     """
-    from ember_ml.ops import manipulation
-
     tensor = dispatch.lifted("linalg.matrix_power", _square("linalg.matrix_power", x))
     count = integer_of("linalg.matrix_power", n, "n")
     if count < 0:
         tensor, count = inv(tensor), -count
     if count == 0:
         return manipulation.broadcast_to(_identity(tensor), tensor.shape).copy()
-    result: Tensor | None = None
-    while count:
+    result = tensor.copy() if count & 1 else None
+    while count := count >> 1:
+        tensor = dispatch.binary("matmul", tensor, tensor)
         if count & 1:
             result = tensor if result is None else dispatch.binary("matmul", result, tensor)
-        count >>= 1
-        if count:
-            tensor = dispatch.binary("matmul", tensor, tensor)
-    return result if result is not x and result is not None else convert.to_tensor(x).copy()
+    assert result is not None  # a positive count has a bit that is set
+    return result
 
 
 def _identity(x: Tensor) -> Tensor:
@@ -290,8 +280,6 @@ def trace(x: TensorLike, /, *, offset: int = 0, dtype: DTypeLike = None) -> Tens
     >>> trace([[1, 2], [3, 4]]).item()
     5
     """
-    from ember_ml.ops import reduction
-
     return reduction.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
@@ -375,9 +363,6 @@ def pinv(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
     >>> pinv([[2.0]]).tolist()
     [[0.5]]
     """
-    from ember_ml.ops import elementwise, manipulation
-    from ember_ml.ops.searching import where
-
     tensor = dispatch.lifted("linalg.pinv", matrix_of("linalg.pinv", x))
     if not tensor.size:
         return manipulation.reshape(
@@ -398,8 +383,6 @@ def matrix_rank(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
     >>> matrix_rank([[1.0, 1.0], [1.0, 1.0]]).item()
     1
     """
-    from ember_ml.ops import elementwise, reduction
-
     tensor = dispatch.lifted("linalg.matrix_rank", matrix_of("linalg.matrix_rank", x))
     s = svdvals(tensor)
     if not s.shape[-1]:
@@ -410,8 +393,6 @@ def matrix_rank(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
 
 def _cutoff(x: Tensor, s: Tensor, rtol: TensorLike | None) -> Tensor:
     """The singular value up to which others count as zero."""
-    from ember_ml.ops import elementwise, manipulation, reduction
-
     largest = reduction.max(s, axis=-1, keepdims=True)
     if rtol is None:
         rtol = max(x.shape[-2:]) * dtypes.float_limits(s.dtype).eps
@@ -421,7 +402,6 @@ def _cutoff(x: Tensor, s: Tensor, rtol: TensorLike | None) -> Tensor:
 
 
 def _adjoint(x: Tensor) -> Tensor:
-    from ember_ml.ops import elementwise
 
     turned = matrix_transpose(x)
     return elementwise.conj(turned) if x.dtype.is_complex else turned
@@ -456,8 +436,6 @@ def solve(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> solve([[2.0]], [4.0]).tolist()
     [2.0]
     """
-    from ember_ml.ops import manipulation
-
     home = dispatch.home_of("linalg.solve", (x1, x2))
     a = _square("linalg.solve", convert.to_tensor(x1, home))
     b = convert.to_tensor(x2, home)
@@ -512,8 +490,6 @@ def matrix_norm(
     >>> matrix_norm([[3.0, 0.0], [0.0, 4.0]]).item()
     5.0
     """
-    from ember_ml.ops import elementwise, manipulation, reduction
-
     tensor = dispatch.lifted("linalg.matrix_norm", matrix_of("linalg.matrix_norm", x))
     if ord in ("fro", None):
         return vector_norm(tensor, axis=(-2, -1), keepdims=keepdims)
@@ -546,8 +522,6 @@ def vector_norm(
     >>> vector_norm([3.0, 4.0]).item()
     5.0
     """
-    from ember_ml.ops import elementwise, reduction
-
     tensor = dispatch.lifted("linalg.vector_norm", convert.to_tensor(x))
     axes = axes_of("linalg.vector_norm", axis, tensor.ndim)
     if not axes and tensor.ndim:
@@ -570,6 +544,4 @@ def vector_norm(
 
 def _euclidean(size: Tensor, options: dict[str, Any]) -> Tensor:
     """The root of the sum of squares."""
-    from ember_ml.ops import elementwise, reduction
-
     return elementwise.sqrt(reduction.sum(elementwise.square(size), **options))

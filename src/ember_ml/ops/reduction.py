@@ -7,7 +7,7 @@ from typing import Any
 
 from ember_ml import dtypes
 from ember_ml.errors import DomainError, ShapeError
-from ember_ml.ops import dispatch
+from ember_ml.ops import dispatch, manipulation
 from ember_ml.ops.axes import axes_of, axis_of, integer_of
 from ember_ml.ops.registry import ANY, BOOLEAN, FLOATING, NUMERIC, REAL, REAL_FLOATING, op
 from ember_ml.tensor import convert
@@ -187,7 +187,6 @@ def cumulative_prod(
 def _cumulative(
     name: str, x: TensorLike, axis: int | None, dtype: DTypeLike, initial: int | None
 ) -> Tensor:
-    from ember_ml.ops import manipulation
 
     tensor = convert.to_tensor(x)
     wanted = None if dtype is None else dtypes.to_dtype(dtype)
@@ -226,8 +225,6 @@ def diff(
     >>> diff([1, 4, 9]).tolist()
     [3, 5]
     """
-    from ember_ml.ops import manipulation
-
     tensor = convert.to_tensor(x)
     place = axis_of("diff", axis, tensor.ndim)
     times = integer_of("diff", n, "n")

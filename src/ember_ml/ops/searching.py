@@ -9,6 +9,7 @@ from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import dispatch
 from ember_ml.ops.axes import axis_of
 from ember_ml.ops.explain import explain
+from ember_ml.ops.indexing import take
 from ember_ml.ops.registry import ANY, BOOLEAN, REAL, op
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill, fill_grad
@@ -113,8 +114,6 @@ def searchsorted(
     >>> searchsorted([1, 3, 5], [3, 4]).tolist()
     [1, 2]
     """
-    from ember_ml.ops.indexing import take
-
     if side not in ("left", "right"):
         raise DomainError(f"ops.searchsorted takes side 'left' or 'right', not {side!r}")
     home = dispatch.home_of("searchsorted", (x1, x2))

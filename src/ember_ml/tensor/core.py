@@ -144,13 +144,18 @@ class Tensor(Methods):
         >>> Tensor([[1, 2], [3, 4]]).tolist()
         [[1, 2], [3, 4]]
         """
-        return self.numpy().tolist()
+        return self._host().tolist()
 
     def item(self) -> Any:
         """The value of a tensor with one element, as a Python number."""
         if self.size != 1:
             raise ShapeError(f"Tensor.item() takes one element, not shape {self.shape}")
-        return self.numpy().item()
+        return self._host().item()
+
+    def _host(self) -> np.ndarray[Any, Any]:
+        """The values in a NumPy dtype whose scalars are Python numbers."""
+        array = self.numpy()
+        return array.astype(np.float32) if self._spec.dtype is dtypes.bfloat16 else array
 
     def __array__(
         self, dtype: np.dtype[Any] | None = None, copy: bool | None = None
@@ -256,7 +261,7 @@ class Tensor(Methods):
         if self.size != 1:
             hint = "; use ops.any or ops.all" if wanted == "bool" else ""
             raise ShapeError(f"{wanted}() takes a tensor of one element, not {self.shape}{hint}")
-        value = self.numpy().item()
+        value = self._host().item()
         if isinstance(value, complex) and wanted in ("int", "float"):
             raise DTypeError(f"{wanted}() takes a real tensor, not {self.dtype}; use .real")
         return value

@@ -157,8 +157,8 @@ def _sorted_pair(dtype: DType) -> list[Inputs]:
 
 def _descending(x: Array) -> Array:
     """The order of a stable descending sort: NaN counts as the largest, as it does ascending."""
-    order = np.argsort(x[..., ::-1], axis=-1, stable=True)[..., ::-1]
-    return x.shape[-1] - 1 - order
+    order: Array = np.argsort(x[..., ::-1], axis=-1, stable=True)[..., ::-1]
+    return np.asarray(x.shape[-1] - 1 - order)
 
 
 def _unique(x: Array) -> tuple[Array, ...]:
@@ -194,7 +194,8 @@ _SEARCHING: Final = (
     _move("isin", lambda xp, x: xp.isin(x, 1, invert=True),
           lambda x: np.isin(x, np.asarray(1, x.dtype), invert=True), _of((5,)), "invert", _ALL,
           lambda dtype: dtypes.bool),
-    _move("unique_values", lambda xp, x: xp.unique_values(x), lambda x: _unique(x)[0], _whole_ties, "", _REAL),
+    _move("unique_values", lambda xp, x: xp.unique_values(x), lambda x: _unique(x)[0],
+          _whole_ties, "", _REAL),
     _move("unique_counts", lambda xp, x: tuple(xp.unique_counts(x)),
           lambda x: (_unique(x)[0], _unique(x)[3]), _whole_ties, "", _REAL, lambda dtype: None),
     _move("unique_inverse", lambda xp, x: tuple(xp.unique_inverse(x)),

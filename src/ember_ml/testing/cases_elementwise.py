@@ -170,7 +170,7 @@ def _binary(op: str) -> Case:
         return reference(x, y)
 
     def inputs(dtype: DType) -> list[Inputs]:
-        runs = _binary_inputs(op, *bounds)(dtype)  # type: ignore[arg-type]  # four floats
+        runs = _binary_inputs(op, *bounds)(dtype)
         if dtype is dtypes.bool and op in ("floor_divide", "remainder"):
             return [(a, np.ones_like(b)) for a, b in runs]  # False divides as zero
         if dtype.is_complex and op == "pow":

@@ -163,7 +163,7 @@ def _from_eig(xp: Any, x: Any) -> Any:
 
 
 def _small(x: Array) -> int:
-    return min(x.shape[-2:])
+    return int(min(x.shape[-2:]))
 
 
 _FACTORISATIONS: Final = (

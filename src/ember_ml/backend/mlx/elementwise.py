@@ -222,7 +222,8 @@ def complex_sign(x: Array) -> Array:
     real = mx.where(wide_real != wide_imag, mx.where(wide_real, mx.sign(real), zero), real)
     imag = mx.where(wide_real != wide_imag, mx.where(wide_imag, mx.sign(imag), zero), imag)
     out = mx.sign(_complex(real, imag))
-    return mx.where(x == x, mx.where(x == 0, mx.zeros_like(x), out), x)
+    out = mx.where(x == 0, mx.zeros_like(x), out)
+    return mx.where(x == x, out, mx.array(complex(math.nan, math.nan), dtype=x.dtype))
 
 
 def complex_pow(x: Array, y: Array) -> Array:

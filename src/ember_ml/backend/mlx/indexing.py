@@ -92,6 +92,8 @@ def _plan(x: Array, key: tuple[Any, ...]) -> _Plan:
     first = 0
     axis = 0
     for place, item in enumerate(items):
+        if item is Ellipsis:
+            continue
         if isinstance(item, int | mx.array):
             first = first if places else axis
             places.append(place)
@@ -103,24 +105,26 @@ def _plan(x: Array, key: tuple[Any, ...]) -> _Plan:
                 axes.append(axis)
                 arrays.append(array)
                 axis += 1
-            basic.extend([_ALL] * item.ndim if item.dtype == mx.bool_ and item.ndim else [
-                None if item.dtype == mx.bool_ else _ALL
-            ])
+            is_mask = item.dtype == mx.bool_
+            basic.extend([_ALL] * item.ndim if is_mask and item.ndim else [None if is_mask else _ALL])
             continue
         basic.append(item)
         axis += 1
     apart = places[-1] - places[0] + 1 != len(places)
-    arrays = mx.broadcast_arrays(*arrays)
+    try:
+        arrays = mx.broadcast_arrays(*arrays)
+    except ValueError as error:
+        raise IndexError(f"the arrays of a key do not broadcast: {error}") from error
     return _Plan(tuple(basic), tuple(axes), arrays, 0 if apart else first)
 
 
 def _spread(x: Array, key: tuple[Any, ...]) -> list[Any]:
-    """The key with slices for its ellipsis, which ends a row of arrays even where it is empty."""
+    """The key with slices after its ellipsis, which parts arrays even where it is empty."""
     used = sum(_span(item) for item in key)
     items: list[Any] = []
     for item in key:
         if item is Ellipsis:
-            items.extend([_ALL] * (x.ndim - used))
+            items.extend([Ellipsis, *[_ALL] * (x.ndim - used)])
         else:
             items.append(item)
     return items

@@ -20,12 +20,14 @@ def cast(x: Array, dtype: Any) -> Array:
 # --- Order: MLX counts in uint32 -----------------------------------------------------------
 
 
-def argmax(x: Array, axis: int | None, keepdims: bool) -> Array:
-    return mx.argmax(x, axis=axis, keepdims=keepdims).astype(mx.int64)
+def _position(find: Kernel) -> Kernel:
+    def kernel(x: Array, axis: int | None, keepdims: bool) -> Array:
+        if x.ndim and x.size:
+            return find(x, axis=axis, keepdims=keepdims).astype(mx.int64)
+        # MLX refuses scalars, and empty arrays also where another axis is the empty one.
+        return mx.zeros(mx.sum(x, axis=axis, keepdims=keepdims).shape, dtype=mx.int64)
 
-
-def argmin(x: Array, axis: int | None, keepdims: bool) -> Array:
-    return mx.argmin(x, axis=axis, keepdims=keepdims).astype(mx.int64)
+    return kernel
 
 
 def sort(x: Array, axis: int, descending: bool, stable: bool) -> Array:
@@ -57,8 +59,12 @@ def cumulative_prod(x: Array, axis: int) -> Array:
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
-    kernel.__name__: kernel
-    for kernel in (argmax, argmin, sort, argsort, searchsorted, cumulative_sum, cumulative_prod)
+    "argmax": _position(mx.argmax),
+    "argmin": _position(mx.argmin),
+    **{
+        kernel.__name__: kernel
+        for kernel in (sort, argsort, searchsorted, cumulative_sum, cumulative_prod)
+    },
 }
 
 # The shapes of these depend on values, which only the host knows.

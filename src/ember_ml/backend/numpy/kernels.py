@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 from numpy._core import umath
-from numpy.typing import NDArray
 
-from ember_ml.backend.contract import Kernel
+from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.errors import AxisError, DomainError, IntegerDivisionError
 
 __all__ = ["NOISY", "OVERRIDES", "quiet"]
 
-Array = NDArray[Any]
+# Kernels take arrays of any dtype, which NumPy's own annotations cannot follow.
+Array = NativeArray
 
 
 # --- Silence ----------------------------------------------------------------------------------
