@@ -259,15 +259,21 @@ def import_seconds(module: str, rounds: int = 15) -> float:
         f"import {module}\n"
         "print(time.process_time() - started)"
     )
+    # As installed packages are: compiled once. The first run compiles and is not counted.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     spent = [
         float(
             subprocess.run(
-                [sys.executable, "-c", program], capture_output=True, text=True, check=True
+                [sys.executable, "-c", program],
+                capture_output=True,
+                text=True,
+                check=True,
+                env=environment,
             ).stdout
         )
-        for _ in range(rounds)
+        for _ in range(rounds + 1)
     ]
-    return statistics.median(spent)
+    return statistics.median(spent[1:])
 
 
 # --- Showing --------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Every Python block of the README and of docs/ runs, in order, each page in one namespace.
 
-A block is plain statements with asserts, or a session with `>>>`. One that needs hardware which may
-be absent begins with the comment `# no-run: <what it needs>` and is only compiled.
+A block is plain statements with asserts, or a transcript with `>>>`. One that needs hardware
+which may be absent begins with the comment `# no-run: <what it needs>` and is only compiled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -55,12 +54,12 @@ def snippets(page: Path) -> Iterator[Snippet]:
 def execute(snippet: Snippet, namespace: dict[str, Any]) -> None:
     if snippet.code.lstrip().startswith(">>>"):
         name, page = snippet.place, str(snippet.page)
-        session = doctest.DocTestParser().get_doctest(
+        transcript = doctest.DocTestParser().get_doctest(
             snippet.code, namespace, name, page, snippet.line - 1
         )
         runner = doctest.DebugRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-        runner.run(session, clear_globs=False)
-        namespace.update(session.globs)
+        runner.run(transcript, clear_globs=False)
+        namespace.update(transcript.globs)
         return
     # Blank lines before the code give tracebacks the line numbers of the page.
     source = "\n" * (snippet.line - 1) + snippet.code
@@ -70,19 +69,21 @@ def execute(snippet: Snippet, namespace: dict[str, Any]) -> None:
 
 
 def run_page(page: Path) -> None:
-    module = ModuleType("page")
-    namespace = vars(module)
-    with em.use_backend("numpy"), mock.patch.dict(sys.modules, page=module):
-        for snippet in snippets(page):
-            try:
-                execute(snippet, namespace)
-            except BackendUnavailableError as error:
-                if ENGINES.issubset(em.available_backends()):
+    module = sys.modules["page"] = ModuleType("page")
+    try:
+        with em.use_backend("numpy"):
+            for snippet in snippets(page):
+                try:
+                    execute(snippet, vars(module))
+                except BackendUnavailableError as error:
+                    if ENGINES.issubset(em.available_backends()):
+                        raise
+                    pytest.skip(f"{snippet.place} needs an engine that is missing here: {error}")
+                except BaseException as error:
+                    error.add_note(f"in the snippet at {snippet.place}")
                     raise
-                pytest.skip(f"{snippet.place} needs an engine that is missing here: {error}")
-            except BaseException as error:
-                error.add_note(f"in the snippet at {snippet.place}")
-                raise
+    finally:
+        del sys.modules["page"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -127,11 +128,11 @@ class TestRunner:
             run_page(page)
         assert caught.value.__notes__ == ["in the snippet at page.md:8"]
 
-    def test_wrong_session_output_fails(self, tmp_path: Path) -> None:
+    def test_wrong_transcript_fails(self, tmp_path: Path) -> None:
         with pytest.raises(doctest.DocTestFailure):
             run_page(self.page(tmp_path, "```python\n>>> 1 + 1\n3\n```\n"))
 
-    def test_session_and_statements_share_names(self, tmp_path: Path) -> None:
+    def test_transcript_and_statements_share_names(self, tmp_path: Path) -> None:
         run_page(
             self.page(tmp_path, "```python\n>>> x = 2\n```\n\n```python\nassert x == 2\n```\n")
         )

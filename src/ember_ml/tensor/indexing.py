@@ -193,12 +193,15 @@ def _bounded(index: int, axis: int, shape: tuple[int, ...]) -> int:
 def _array_item(item: Tensor, axis: int, shape: tuple[int, ...], backend: Backend) -> Any:
     if item.dtype is dtypes.bool:
         covered = shape[axis : axis + item.ndim]
-        if item.shape != covered:
-            raise ShapeError(
+        if item.shape == covered:
+            return item.native
+        if any(side not in (0, whole) for side, whole in zip(item.shape, covered, strict=True)):
+            raise OutOfBoundsError(
                 f"a mask of shape {item.shape} does not fit axes {axis} to "
                 f"{axis + item.ndim - 1} of a tensor of shape {shape}"
             )
-        return item.native
+        # A mask without elements chooses nothing, whatever the length of the axes it lacks.
+        return backend.full(covered, 0, item._spec)
     if not backend.checks_indices and item.size and backend.checks_values(item.native):
         check_bounds(item.numpy(), shape[axis], axis, shape)
     return item.native

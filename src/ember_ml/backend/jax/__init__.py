@@ -16,7 +16,7 @@ from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.jax import kernels, linearalg
 from ember_ml.dtypes import DType
-from ember_ml.errors import DomainError, UnsupportedOpError
+from ember_ml.errors import DomainError, ShapeError, UnsupportedOpError
 
 __all__ = ["JaxBackend", "load"]
 
@@ -90,8 +90,9 @@ class JaxBackend(Backend):
 
     def getitem(self, native: NativeArray, key: tuple[Any, ...]) -> NativeArray:
         try:
-            return native[key]
-        except jax.errors.NonConcreteBooleanIndexError as error:
+            shape, key = _spread_truths(native.shape, key)
+            return native[key] if shape == native.shape else native.reshape(shape)[key]
+        except (jax.errors.NonConcreteBooleanIndexError, jax.errors.ConcretizationTypeError) as error:
             raise UnsupportedOpError(
                 "a traced mask picks a number of elements that jit cannot know; use ops.where"
             ) from error
@@ -99,7 +100,15 @@ class JaxBackend(Backend):
     def setitem(
         self, native: NativeArray, key: tuple[Any, ...], value: NativeArray
     ) -> NativeArray:
-        return native.at[key].set(value)
+        if value.ndim:
+            # NumPy passes over leading axes of length one, JAX refuses them.
+            leading = next((i for i, side in enumerate(value.shape) if side != 1), value.ndim)
+            value = value.reshape(value.shape[leading:]) if leading else value
+            _require_fit(native.shape, key, value.shape)
+        shape, key = _spread_truths(native.shape, key)
+        if shape == native.shape:
+            return native.at[key].set(value)
+        return native.reshape(shape).at[key].set(value).reshape(native.shape)
 
     def is_traced(self, native: NativeArray) -> bool:
         return isinstance(native, jax.core.Tracer)
@@ -188,6 +197,48 @@ def _named_devices() -> dict[str, jax.Device]:
 def _shareable(array: np.ndarray[Any, Any]) -> bool:
     flags = array.flags
     return flags.c_contiguous and flags.writeable and array.ctypes.data % _ALIGNMENT == 0
+
+
+def _spread_truths(
+    shape: tuple[int, ...], key: tuple[Any, ...]
+) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """A key without 0-d masks, and the shape of the array that it is for.
+
+    JAX misreads them beside None. They mean a new axis of length one, taken or not.
+    """
+    spans = [_span(item) for item in key]
+    if -1 not in spans:
+        return shape, key
+    axis, sides, items = 0, list(shape), list(key)
+    for place, (item, span) in enumerate(zip(key, spans, strict=True)):
+        if item is Ellipsis:
+            axis += len(shape) - sum(s for s in spans if s > 0)
+        elif span == -1:
+            sides.insert(axis, 1)
+            items[place] = np.zeros(int(item), dtype=int)
+        axis += abs(span)
+    return tuple(sides), tuple(items)
+
+
+def _span(item: Any) -> int:
+    """How many axes an item of a key takes; -1 for a 0-d mask, which makes its own."""
+    if item is None or item is Ellipsis:
+        return 0
+    if getattr(item, "dtype", None) == np.bool_:
+        return item.ndim or -1
+    return 1
+
+
+def _require_fit(
+    shape: tuple[int, ...], key: tuple[Any, ...], given: tuple[int, ...]
+) -> None:
+    """Raise ShapeError for a value that does not broadcast; JAX lets it pass where none is set."""
+    arrays = [item for item in key if hasattr(item, "shape")]
+    if all(map(kernels.readable, arrays)):
+        host = tuple(np.asarray(item) if hasattr(item, "shape") else item for item in key)
+        target = np.broadcast_to(np.False_, shape)[host].shape
+        if np.broadcast_shapes(target, given) != target:
+            raise ShapeError(f"a value of shape {given} does not fit elements of shape {target}")
 
 
 def load() -> JaxBackend:

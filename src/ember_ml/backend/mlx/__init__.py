@@ -16,7 +16,7 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.mlx import elementwise, indexing, kernels, linearalg
-from ember_ml.backend.mlx.hosting import differentiable, in_own_thread, in_tracing
+from ember_ml.backend.mlx.hosting import differentiable, evaluated, require_values
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError
 
@@ -84,7 +84,8 @@ class MlxBackend(Backend):
         return found
 
     def hosted(self, name: str, dtype: DType) -> Kernel:
-        return differentiable(name, super().hosted(name, dtype), dtype)
+        rule = None if dtype.is_complex else linearalg.gradient(name, self.kernels)
+        return differentiable(name, super().hosted(name, dtype), rule)
 
     # --- Arrays -----------------------------------------------------------------------------
 
@@ -102,13 +103,11 @@ class MlxBackend(Backend):
         return mx.array(array, dtype=self.native_dtypes[spec.dtype])
 
     def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
-        try:
-            if native.dtype == mx.bfloat16:  # no format string of buffers stands for it
-                array = np.asarray(native.view(mx.uint16)).view(dtypes.bfloat16.numpy)
-            else:
-                array = np.asarray(native)
-        except RuntimeError as error:
-            raise in_own_thread(error) from error
+        require_values(native)
+        if native.dtype == mx.bfloat16:  # no format string of buffers stands for it
+            array = np.asarray(native.view(mx.uint16)).view(dtypes.bfloat16.numpy)
+        else:
+            array = np.asarray(native)
         array.flags.writeable = False  # other arrays may share the buffer
         return array
 
@@ -118,7 +117,7 @@ class MlxBackend(Backend):
 
     def _made(self, native: NativeArray) -> NativeArray:
         """A new array with its values: a lazy one belongs to its thread."""
-        self.is_traced(native)
+        evaluated(native)
         return native
 
     def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
@@ -126,7 +125,7 @@ class MlxBackend(Backend):
         if native.dtype == target:
             return native
         with self._placed(dtype if dtype is dtypes.float64 else self.dtype_of(native)):
-            return kernels.cast(native, target)
+            return native.astype(target)
 
     def copy(self, native: NativeArray) -> NativeArray:
         with self._placed(self.dtype_of(native)):
@@ -136,23 +135,12 @@ class MlxBackend(Backend):
         with self._placed(self.dtype_of(native)):
             return indexing.get(native, key)
 
-    def setitem(
-        self, native: NativeArray, key: tuple[Any, ...], value: NativeArray
-    ) -> NativeArray:
+    def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         with self._placed(self.dtype_of(native)):
             return indexing.put(native, key, value)
 
     def is_traced(self, native: NativeArray) -> bool:
-        # MLX tells by refusing to evaluate, inside of compile and vmap; under grad it has values.
-        try:
-            mx.eval(native)
-        except ValueError as error:
-            if in_tracing(error):
-                return True
-            raise
-        except RuntimeError as error:
-            raise in_own_thread(error) from error
-        return False
+        return not evaluated(native)
 
     def detach(self, native: NativeArray) -> NativeArray:
         return mx.stop_gradient(native)
@@ -168,7 +156,7 @@ class MlxBackend(Backend):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        mx.eval(native)
+        require_values(native)
         if any(stride < 0 for stride in memoryview(native).strides or ()):
             # Importers may end the process on these; a copy was not to be made then.
             if copy is False:

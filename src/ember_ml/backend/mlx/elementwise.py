@@ -7,7 +7,9 @@ from typing import Any, Final
 
 import mlx.core as mx
 
+from ember_ml.backend import checks
 from ember_ml.backend.contract import Kernel
+from ember_ml.backend.mlx.hosting import evaluated
 from ember_ml.errors import DomainError, IntegerDivisionError
 
 __all__ = ["COMPLEX", "FLOAT64", "INTEGERS", "OVERRIDES", "WIDE", "through_float32"]
@@ -19,14 +21,10 @@ _BITS: Final = {2: mx.int16, 4: mx.int32, 8: mx.int64}
 
 
 def _values_known(x: Array) -> bool:
-    """True where checks may read values: eager, on the CPU."""
-    if mx.default_device().type != mx.DeviceType.cpu:
-        return False
-    try:
-        mx.eval(x)
-    except ValueError:  # traced
-        return False
-    return True
+    """True where checks that read values run: eager, and where the user has them."""
+    where = checks.mode()
+    on_cpu = mx.default_device().type == mx.DeviceType.cpu
+    return (where == "all" or (where != "none" and on_cpu)) and evaluated(x)
 
 
 # --- Signs and bits -------------------------------------------------------------------------
@@ -52,7 +50,7 @@ def sign(x: Array) -> Array:
 
 def nextafter(x: Array, y: Array) -> Array:
     """One step of the bits towards y: away from zero is up, for either sign."""
-    x, y = mx.broadcast_arrays(x, y)
+    x, y = mx.broadcast_arrays(mx.stop_gradient(x), mx.stop_gradient(y))
     bits = _bits(x)
     one = mx.array(1, dtype=bits.dtype)
     outwards = (x > 0) == (y > x)
@@ -170,15 +168,15 @@ def logaddexp64(x: Array, y: Array) -> Array:
 
 
 def sin(x: Array) -> Array:
-    return mx.where(x == 0, x, mx.sin(x))  # MLX drops the sign of zero
+    return mx.where(x, mx.sin(x), x)  # MLX drops the sign of zero
 
 
 def hypot(x: Array, y: Array) -> Array:
-    """Scaled by the larger side, so that squares do not overflow; infinity wins over NaN."""
+    """Scaled by the longer side, so that squares do not overflow; infinity wins over NaN."""
     a, b = mx.abs(x), mx.abs(y)
-    large, small = mx.maximum(a, b), mx.minimum(a, b)
-    ratio = small / mx.where(large == 0, mx.ones_like(large), large)
-    length = large * mx.sqrt(1 + mx.square(ratio))
+    large = mx.stop_gradient(mx.maximum(a, b))
+    scale = mx.where(large == 0, mx.ones_like(large), large)
+    length = scale * mx.sqrt(mx.square(a / scale) + mx.square(b / scale))
     infinite = mx.isinf(a) | mx.isinf(b)
     return mx.where(infinite, mx.array(math.inf, dtype=length.dtype), length)
 
@@ -197,9 +195,13 @@ def through_float32(kernel: Kernel) -> Kernel:
 # --- Complex numbers --------------------------------------------------------------------------
 
 
-def _complex(real: Array, imag: Array) -> Array:
+def _join(real: Array, imag: Array) -> Array:
     """Two parts as one array; arithmetic would make NaN of an infinite part."""
     return mx.view(mx.stack([real, imag], axis=-1), mx.complex64)[..., 0]
+
+
+_complex: Any = mx.custom_function(_join)  # a view has no gradient of its own
+_complex.vjp(lambda parts, cotangent, _: (mx.real(cotangent), mx.imag(cotangent)))
 
 
 def complex_expm1(x: Array) -> Array:
@@ -223,7 +225,15 @@ def complex_sign(x: Array) -> Array:
     imag = mx.where(wide_real != wide_imag, mx.where(wide_imag, mx.sign(imag), zero), imag)
     out = mx.sign(_complex(real, imag))
     out = mx.where(x == 0, mx.zeros_like(x), out)
-    return mx.where(x == x, out, mx.array(complex(math.nan, math.nan), dtype=x.dtype))
+    lost = mx.real(x) + mx.imag(x)
+    return mx.where(x == x, out, _complex(lost, lost))
+
+
+def complex_tanh(x: Array) -> Array:
+    real, imag = mx.real(x), mx.imag(x)
+    # At infinity the sign of the imaginary zero is that of the angle, not of sin(2 * angle).
+    limit = _complex(copysign(mx.ones_like(real), real), copysign(mx.zeros_like(imag), imag))
+    return mx.where(mx.isinf(real) & mx.isfinite(imag), limit, mx.tanh(x))
 
 
 def complex_pow(x: Array, y: Array) -> Array:
@@ -264,6 +274,7 @@ COMPLEX: Final[dict[str, Kernel]] = {
     "expm1": complex_expm1,
     "sign": complex_sign,
     "sin": mx.sin,
+    "tanh": complex_tanh,
     "pow": complex_pow,
 }
 

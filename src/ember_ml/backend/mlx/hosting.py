@@ -1,60 +1,63 @@
-"""Kernels that run in host memory: what MLX's tracing and differentiation must know of them."""
+"""When MLX has values for the host, and what it knows of kernels that run there."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.dtypes import DType
-from ember_ml.errors import EmberError, UnsupportedOpError
+from ember_ml.errors import UnsupportedOpError
 
-__all__ = ["differentiable", "in_own_thread", "in_tracing"]
-
-# Ops whose results are indices or truth values: nothing flows back through them.
-_FLAT = frozenset(("isin", "nonzero", "searchsorted"))
+__all__ = ["differentiable", "evaluated", "require_values"]
 
 
-def in_tracing(error: Exception) -> bool:
-    """True where MLX refused to evaluate an array because a function is being traced."""
-    return "[eval]" in str(error)
+def evaluated(*natives: NativeArray) -> bool:
+    """Compute lazy arrays; False where they have no values, inside of mx.compile and mx.vmap.
+
+    MLX tells tracers by refusing to evaluate them. Under mx.grad, arrays have values.
+    """
+    try:
+        mx.eval(*natives)
+    except ValueError as error:
+        if "[eval]" in str(error):
+            return False
+        raise
+    except RuntimeError as error:
+        if "in current thread" not in str(error):
+            raise
+        raise UnsupportedOpError(
+            "MLX computes a lazy array only in the thread that made it; "
+            f"read it there first, for example with .numpy() ({error})"
+        ) from error
+    return True
 
 
-def in_own_thread(error: RuntimeError) -> Exception:
-    """The error of reading a lazy array in another thread than the one that computes it."""
-    if "in current thread" not in str(error):
-        return error
-    return UnsupportedOpError(
-        "MLX evaluates a lazy array only in the thread that made it; "
-        f"call .numpy() or mx.eval there before another thread reads it ({error})"
-    )
+def require_values(native: NativeArray) -> None:
+    """Compute a lazy array, or say why that cannot be."""
+    if not evaluated(native):
+        raise UnsupportedOpError("an array has no values while mx.compile or mx.vmap traces")
 
 
-def differentiable(name: str, kernel: Kernel, dtype: DType) -> Kernel:
-    """A hosted kernel that refuses to be traced, and gradients instead of dropping them.
+def differentiable(name: str, kernel: Kernel, rule: Callable[..., Any] | None) -> Kernel:
+    """A hosted kernel with its rule `rule(inputs, cotangents, outputs)`, or without gradient.
 
-    MLX would take the result for a constant, and its gradient for zero.
+    MLX would take the result of a plain one for a constant, and its gradient for zero.
     """
 
     def run(*args: Any, **options: Any) -> NativeArray:
         try:
             return kernel(*args, **options)
-        except ValueError as error:
-            if isinstance(error, EmberError) or not in_tracing(error):
-                raise
+        except UnsupportedOpError as error:
             raise UnsupportedOpError(
-                f"ops.{name} on {dtype} runs in host memory on the 'mlx' backend; "
-                f"mx.compile and mx.vmap cannot trace it"
+                f"ops.{name} runs in host memory on the 'mlx' backend: {error}"
             ) from error
 
-    if name in _FLAT or not (dtype.is_floating or dtype.is_complex):
-        return run
-    custom = mx.custom_function(run)
-
     def refuse(*args: Any) -> Any:
-        raise UnsupportedOpError(f"ops.{name} has no gradient on the 'mlx' backend")
+        raise UnsupportedOpError(f"ops.{name} has no such gradient on the 'mlx' backend")
 
-    custom.vjp(refuse)
+    custom = mx.custom_function(run)
+    custom.vjp(rule or refuse)
     custom.jvp(refuse)
-    return custom  # type: ignore[no-any-return]  # MLX is untyped here
+    return custom

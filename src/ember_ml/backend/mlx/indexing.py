@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from ember_ml.backend.mlx.hosting import in_tracing
+from ember_ml.backend.mlx.hosting import evaluated
 from ember_ml.errors import UnsupportedOpError
 
 __all__ = ["get", "put"]
@@ -50,10 +50,10 @@ def get(x: Array, key: tuple[Any, ...]) -> Array:
 
 def put(x: Array, key: tuple[Any, ...], value: Array) -> Array:
     """`x` with `value` at a checked key; `x` itself stays as it is."""
-    if len(key) == 1 and isinstance(key[0], mx.array) and key[0].dtype == mx.bool_:
-        if not value.ndim:  # no index is needed, so this can be traced
-            mask = mx.reshape(key[0], (*key[0].shape, *(1,) * (x.ndim - key[0].ndim)))
-            return mx.where(mask, value, x)
+    if len(key) == 1 and _is_mask(key[0]) and not value.ndim:
+        # No index is needed, so this can be traced.
+        mask = mx.reshape(key[0], (*key[0].shape, *(1,) * (x.ndim - key[0].ndim)))
+        return mx.where(mask, value, x)
     # Item assignment gives the object another array; one of our own keeps `x` as it was.
     target = mx.reshape(x, x.shape)
     if not any(isinstance(item, mx.array) for item in key):
@@ -105,14 +105,14 @@ def _plan(x: Array, key: tuple[Any, ...]) -> _Plan:
                 axes.append(axis)
                 arrays.append(array)
                 axis += 1
-            is_mask = item.dtype == mx.bool_
-            basic.extend([_ALL] * item.ndim if is_mask and item.ndim else [None if is_mask else _ALL])
+            # A mask of no axes acts on a new axis of length one.
+            basic.extend([_ALL] * _span(item) or [None])
             continue
         basic.append(item)
         axis += 1
     apart = places[-1] - places[0] + 1 != len(places)
     try:
-        arrays = mx.broadcast_arrays(*arrays)
+        arrays = list(mx.broadcast_arrays(*arrays))
     except ValueError as error:
         raise IndexError(f"the arrays of a key do not broadcast: {error}") from error
     return _Plan(tuple(basic), tuple(axes), arrays, 0 if apart else first)
@@ -130,28 +130,27 @@ def _spread(x: Array, key: tuple[Any, ...]) -> list[Any]:
     return items
 
 
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, mx.array) and item.dtype == mx.bool_
+
+
 def _span(item: Any) -> int:
+    """How many axes an item takes."""
     if item is None or item is Ellipsis:
         return 0
-    if isinstance(item, mx.array) and item.dtype == mx.bool_:
-        return int(item.ndim)
-    return 1
+    return int(item.ndim) if _is_mask(item) else 1
 
 
 def _integers(item: Array) -> list[Array]:
     """The arrays of integers for an array of integers or a mask."""
-    if item.dtype != mx.bool_:
+    if not _is_mask(item):
         return [item]
-    try:
-        mask = np.asarray(item)
-    except ValueError as error:
-        if in_tracing(error):
-            raise UnsupportedOpError(
-                "a mask chooses as many elements as it has true values, which are unknown "
-                "while mx.compile or mx.vmap traces; use ops.where"
-            ) from error
-        raise
-    # A mask of no axes acts on a new axis of length one.
+    if not evaluated(item):
+        raise UnsupportedOpError(
+            "a mask chooses as many elements as it has true values, which are unknown "
+            "while mx.compile or mx.vmap traces; use ops.where"
+        )
+    mask = np.asarray(item)
     found = np.nonzero(mask) if mask.ndim else (np.zeros(int(mask), dtype=np.int64),)
     return [mx.array(indices) for indices in found]
 

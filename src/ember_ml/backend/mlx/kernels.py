@@ -1,4 +1,4 @@
-"""Where MLX differs from the standard in casts, reductions, order and manipulation."""
+"""Where MLX differs from the standard in order, running totals and sets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
 
-__all__ = ["HOSTED", "OVERRIDES", "cast"]
+__all__ = ["HOSTED", "OVERRIDES"]
 
 Array = Any  # mx.array; its operators are untyped
-
-
-def cast(x: Array, dtype: Any) -> Array:
-    return x.astype(dtype)
 
 
 # --- Order: MLX counts in uint32 -----------------------------------------------------------
@@ -47,7 +43,7 @@ def searchsorted(x: Array, y: Array, side: str) -> Array:
     return mx.searchsorted(x, y, side=side).astype(mx.int64)
 
 
-# --- Running totals and indices ---------------------------------------------------------------
+# --- Running totals -------------------------------------------------------------------------
 
 
 def cumulative_sum(x: Array, axis: int) -> Array:

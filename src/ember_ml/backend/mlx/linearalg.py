@@ -6,13 +6,15 @@ in host memory with NumPy, whose errors are those of every backend.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import mlx.core as mx
 
-from ember_ml.backend.contract import Kernel
+from ember_ml.backend.contract import Kernel, Kernels
+from ember_ml.backend.mlx.hosting import evaluated
 
-__all__ = ["HOSTED", "OVERRIDES", "integer_matmul"]
+__all__ = ["HOSTED", "OVERRIDES", "gradient", "integer_matmul"]
 
 Array = Any  # mx.array; its operators are untyped
 
@@ -29,11 +31,7 @@ def integer_matmul(hosted: Kernel) -> Kernel:
     """Products of integers: in host memory, or as sums of products where a function is traced."""
 
     def run(x: Array, y: Array) -> Array:
-        try:
-            mx.eval(x, y)
-        except ValueError:
-            return _sum_of_products(x, y)
-        return hosted(x, y)
+        return hosted(x, y) if evaluated(x, y) else _sum_of_products(x, y)
 
     return run
 
@@ -45,6 +43,50 @@ def _sum_of_products(x: Array, y: Array) -> Array:
     if x.ndim == 1:
         out = mx.squeeze(out, -2)
     return mx.squeeze(out, -1) if y.ndim == 1 else out
+
+
+# --- Gradients of what runs in host memory ----------------------------------------------------
+
+
+def gradient(name: str, xp: Kernels) -> Callable[..., Any] | None:
+    """The rule `rule(inputs, cotangents, outputs)` of a factorisation of real matrices."""
+    rule = _RULES.get(name)
+    return None if rule is None else lambda *flow: rule(xp, *flow)
+
+
+def _inv(xp: Any, x: Array, cotangent: Array, inverse: Array) -> Array:
+    turned = mx.swapaxes(inverse, -1, -2)
+    return -(turned @ cotangent @ turned)
+
+
+def _solve(xp: Any, inputs: tuple[Array, Array], cotangent: Array, out: Array) -> Any:
+    x, y = inputs
+    for_y = xp.linalg.solve(mx.swapaxes(x, -1, -2), cotangent)
+    for_x = -(for_y @ mx.swapaxes(out, -1, -2))
+    return _summed(for_x, x.shape), _summed(for_y, y.shape)
+
+
+def _det(xp: Any, x: Array, cotangent: Array, det: Array) -> Array:
+    return (cotangent * det)[..., None, None] * mx.swapaxes(xp.linalg.inv(x), -1, -2)
+
+
+def _slogdet(xp: Any, x: Array, cotangents: Any, outputs: Any) -> Array:
+    # The sign is constant almost everywhere.
+    return cotangents[1][..., None, None] * mx.swapaxes(xp.linalg.inv(x), -1, -2)
+
+
+def _summed(x: Array, shape: tuple[int, ...]) -> Array:
+    """The sum over the axes along which `shape` was broadcast."""
+    x = mx.sum(x, axis=tuple(range(x.ndim - len(shape))))
+    return mx.sum(x, axis=tuple(i for i, n in enumerate(shape) if n != x.shape[i]), keepdims=True)
+
+
+_RULES: Final[dict[str, Callable[..., Any]]] = {
+    "linalg.inv": _inv,
+    "linalg.solve": _solve,
+    "linalg.det": _det,
+    "linalg.slogdet": _slogdet,
+}
 
 
 # --- Transforms -----------------------------------------------------------------------------

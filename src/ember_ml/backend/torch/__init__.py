@@ -49,7 +49,6 @@ class TorchBackend(Backend):
     namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
     overrides = kernels.OVERRIDES
     aliases = kernels.ALIASES
-    shadowed = kernels.SHADOWED
     mutable = True
 
     def __init__(self, module: ModuleType) -> None:
@@ -119,9 +118,7 @@ class TorchBackend(Backend):
     def getitem(self, native: NativeArray, key: tuple[Any, ...]) -> NativeArray:
         return indexing.get(native, key)
 
-    def setitem(
-        self, native: NativeArray, key: tuple[Any, ...], value: NativeArray
-    ) -> NativeArray:
+    def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         _require_own_memory(native)
         if _recorded(native):
             native = native.clone()  # torch refuses to overwrite what a gradient may need
@@ -178,7 +175,8 @@ class TorchBackend(Backend):
             return super().from_dlpack(source, copy)
         except (BufferError, RuntimeError):  # NumPy has no bfloat16 there
             made = dlpack.from_dlpack(source)
-            return made.clone() if copy else made
+            # Nothing tells whether the owner lets others write, as JAX does not.
+            return made if copy is False else made.clone()
 
     # --- Devices ----------------------------------------------------------------------------
 
@@ -228,9 +226,10 @@ def _recorded(native: NativeArray) -> bool:
 
 def _require_own_memory(native: NativeArray) -> None:
     """Raise ShapeError where several elements are one place in memory."""
-    if 0 in native.stride() and any(
-        side > 1 and not stride for side, stride in zip(native.shape, native.stride(), strict=True)
-    ):
+    strides = native.stride()
+    if 0 not in strides or not native.numel():  # nothing lies anywhere
+        return
+    if any(side > 1 and not step for side, step in zip(native.shape, strides, strict=True)):
         raise ShapeError("a broadcast tensor cannot be written to; write to a .copy() of it")
 
 

@@ -1,4 +1,4 @@
-"""Element-wise kernels where torch's own miss a value of the standard, by kind of dtype."""
+"""Kernels where torch misses a value of the standard or an error, by kind of dtype."""
 
 from __future__ import annotations
 
@@ -42,6 +42,12 @@ def pow(x: Tensor, y: Tensor) -> Tensor:
     if readable(y) and bool((y < 0).any()):
         raise DomainError("ops.pow takes no negative integer exponents for integers; cast to float")
     return torch.pow(x, y)
+
+
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    if x.is_cpu:
+        return torch.matmul(x, y)
+    return torch.matmul(x.cpu(), y.cpu()).to(x.device)  # accelerators multiply floats only
 
 
 # --- Complex numbers --------------------------------------------------------------------------
@@ -89,11 +95,17 @@ def _acos(x: Tensor) -> Tensor:
 
 
 def _log1p(x: Tensor) -> Tensor:
-    out = torch.log1p(x)
-    # An infinite part makes the length infinite, also beside a NaN.
+    # An infinite part makes the length infinite, also beside a NaN, and torch loses the angle.
     infinite = torch.isinf(x.real) | torch.isinf(x.imag)
-    lost = torch.isnan(out.real) & infinite
-    return torch.complex(torch.where(lost, torch.inf, out.real), out.imag)
+    limit = torch.complex(torch.full_like(x.real, torch.inf), torch.atan2(x.imag, x.real + 1))
+    return torch.where(infinite, limit, torch.log1p(x))
+
+
+def _tanh(x: Tensor) -> Tensor:
+    # At infinity the sign of the imaginary zero is that of the angle, not of sin(2 * angle).
+    one = torch.ones_like(x.real)
+    limit = torch.complex(torch.copysign(one, x.real), torch.copysign(0 * one, x.imag))
+    return torch.where(torch.isinf(x.real) & torch.isfinite(x.imag), limit, torch.tanh(x))
 
 
 def _expm1(x: Tensor) -> Tensor:
@@ -117,7 +129,7 @@ _EXACT: Final[dict[str, Kernel]] = {
     "real": torch.clone,
     "imag": torch.zeros_like,
 }
-_INTEGERS: Final[dict[str, Kernel]] = {**_EXACT, "pow": pow}
+_INTEGERS: Final[dict[str, Kernel]] = {**_EXACT, "pow": pow, "matmul": matmul}
 
 BY_KIND: Final[dict[str, dict[str, Kernel]]] = {
     "bool": {},
@@ -143,6 +155,7 @@ BY_KIND: Final[dict[str, dict[str, Kernel]]] = {
         "pow": _pow,
         "acos": _acos,
         "log1p": _log1p,
+        "tanh": _tanh,
         "expm1": _expm1,
     },
 }

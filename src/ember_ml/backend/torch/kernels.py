@@ -10,7 +10,7 @@ from ember_ml.backend.contract import Kernel
 from ember_ml.backend.torch.tracing import readable
 from ember_ml.errors import LinAlgError, ShapeError
 
-__all__ = ["ALIASES", "HOSTED", "OVERRIDES", "SHADOWED"]
+__all__ = ["ALIASES", "HOSTED", "OVERRIDES"]
 
 Tensor = torch.Tensor
 
@@ -21,7 +21,6 @@ ALIASES: Final = {
     "equal": "eq",
     "permute_dims": "permute",
 }
-SHADOWED: Final[frozenset[str]] = frozenset()
 # Ops that torch lacks for a whole kind of dtypes, and that no gradient passes.
 HOSTED: Final[dict[str, frozenset[str]]] = {
     "complex floating": frozenset(("isin", "unique_all")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 __all__ = ["is_traced", "readable"]
 
@@ -13,7 +14,7 @@ def is_traced(x: torch.Tensor) -> bool:
     """True where a compiler or a transform of functions is looking on, and values are not there."""
     return (
         torch.compiler.is_compiling()
-        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+        or is_functorch_wrapped_tensor(x)
         # The mode in which make_fx records what is called.
         or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
         or (type(x) is not torch.Tensor and _is_fake(x))
