@@ -138,7 +138,7 @@ class Backend:
     """An engine behind ember_ml. Subclass it, fill in the engine's differences, register it.
 
     Kernels take native arrays and positional options in the order of the array API standard
-    (reductions: `axis=` and `keepdims=` by keyword) and return native arrays.
+    (reductions: `axis=` and `keepdims=` by keyword, or neither) and return native arrays.
     """
 
     name: ClassVar[str]

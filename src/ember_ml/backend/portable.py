@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from ember_ml import dtypes
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
 
 __all__ = ["KERNELS"]

@@ -135,7 +135,10 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
     except KeyError:
         kernel, result = spec.backend.entry(spec, name)
     try:
-        native = kernel(x.native, axis=axis, keepdims=keepdims)
+        if axis is None and not keepdims:
+            native = kernel(x.native)
+        else:
+            native = kernel(x.native, axis=axis, keepdims=keepdims)
     except Exception as error:
         raise explain(name, error, (x,), axis=axis) from error
     if type(native) is not result.native_type:
@@ -273,5 +276,8 @@ def in_place(target: Any, result: Tensor) -> Tensor:
             f"an in-place operation on shape {target.shape} would give shape {result.shape}; "
             f"write x = x + y instead"
         )
-    target.native = target._spec.backend.assign(target.native, result.native)
+    try:
+        target.native = target._spec.backend.assign(target.native, result.native)
+    except Exception as error:
+        raise explain("in-place write", error, (target,)) from error
     return target  # type: ignore[no-any-return]  # a Tensor, whose class the mixin cannot name

@@ -188,20 +188,21 @@ def _binary(op: str) -> Case:
     )
 
 
-def _nextafter() -> Case:
-    def expect(x: Array, y: Array) -> Any:
-        return np.nextafter(x.astype(np.float32), y.astype(np.float32))
+def _nextafter(dtype: DType) -> Case:
+    run = law("nextafter")(dtype).numpy
 
-    def inputs(dtype: DType) -> list[Inputs]:
-        return _binary_inputs("nextafter", -9, 9, -9, 9)(dtype)
+    def expect(x: Array, y: Array) -> Any:
+        return np.nextafter(x.astype(run), y.astype(run)).astype(np.float64)
 
     return Case(
         "nextafter",
         lambda xp, x, y: xp.nextafter(x, y),
         expect,
-        inputs,
-        (dtypes.float32,),
+        _binary_inputs("nextafter", -9, 9, -9, 9),
+        (dtype,),
+        law("nextafter"),
         ulps=0.25,
+        label="exact",
     )
 
 
@@ -249,7 +250,7 @@ def _scalars() -> list[Case]:
 ELEMENTWISE: Final[tuple[Case, ...]] = (
     *map(_unary, _UNARY),
     *map(_binary, _BINARY),
-    _nextafter(),
+    *map(_nextafter, accepted("nextafter")),
     *_clip(),
     *_scalars(),
 )

@@ -232,6 +232,14 @@ MISTAKES: Final = (
         LinAlgError,
         lambda xp: xp.linalg.cholesky(xp.asarray([[1.0, 2.0], [2.0, 1.0]])),
     ),
+    *(
+        Mistake(
+            f"{name}-nan",
+            LinAlgError,
+            lambda xp, name=name: getattr(xp.linalg, name)(xp.full((2, 2), float("nan"))),
+        )
+        for name in ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals")
+    ),
     # Devices
     Mistake("no-device", DeviceError, lambda xp: xp.zeros(2, device="quantum:7"), ("quantum:7",)),
     Mistake("no-device-move", DeviceError, lambda xp: xp.zeros(2).to_device("cpu:99")),

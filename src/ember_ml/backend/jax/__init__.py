@@ -24,7 +24,8 @@ __all__ = ["JaxBackend", "load"]
 _ALIGNMENT = 64
 # Up to this many elements a constant is made on the host: quicker, and nothing is compiled.
 _SMALL = 1024
-_PLATFORMS = {"cuda": "gpu", "rocm": "gpu"}
+# JAX calls either of them "gpu".
+_GPU = ("cuda", "rocm")
 _DLPACK_CPU = 1
 # JAX refuses to export what asks for less; without a version it gives its oldest.
 _DLPACK_OLDEST = (0, 5)
@@ -92,14 +93,15 @@ class JaxBackend(Backend):
         try:
             shape, key = _spread_truths(native.shape, key)
             return native[key] if shape == native.shape else native.reshape(shape)[key]
-        except (jax.errors.NonConcreteBooleanIndexError, jax.errors.ConcretizationTypeError) as error:
+        except (
+            jax.errors.NonConcreteBooleanIndexError,
+            jax.errors.ConcretizationTypeError,
+        ) as error:
             raise UnsupportedOpError(
                 "a traced mask picks a number of elements that jit cannot know; use ops.where"
             ) from error
 
-    def setitem(
-        self, native: NativeArray, key: tuple[Any, ...], value: NativeArray
-    ) -> NativeArray:
+    def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         if value.ndim:
             # NumPy passes over leading axes of length one, JAX refuses them.
             leading = next((i for i, side in enumerate(value.shape) if side != 1), value.ndim)
@@ -151,7 +153,9 @@ class JaxBackend(Backend):
 
     def canonical_device(self, device: str) -> str:
         stem, colon, index = str(device).partition(":")
-        return super().canonical_device(_PLATFORMS.get(stem, stem) + colon + index)
+        if stem in _GPU and "gpu:0" in self._devices:
+            return super().canonical_device("gpu" + colon + index)
+        return super().canonical_device(device)
 
     def to_device(self, native: NativeArray, device: str) -> NativeArray:
         return jax.device_put(native, self._devices[device])
@@ -229,9 +233,7 @@ def _span(item: Any) -> int:
     return 1
 
 
-def _require_fit(
-    shape: tuple[int, ...], key: tuple[Any, ...], given: tuple[int, ...]
-) -> None:
+def _require_fit(shape: tuple[int, ...], key: tuple[Any, ...], given: tuple[int, ...]) -> None:
     """Raise ShapeError for a value that does not broadcast; JAX lets it pass where none is set."""
     arrays = [item for item in key if hasattr(item, "shape")]
     if all(map(kernels.readable, arrays)):

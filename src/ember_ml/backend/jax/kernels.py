@@ -11,7 +11,7 @@ import numpy as np
 from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.backend.jax import complexes
 from ember_ml.dtypes import DType
-from ember_ml.errors import DomainError, IntegerDivisionError
+from ember_ml.errors import DomainError, IntegerDivisionError, UnsupportedOpError
 
 __all__ = ["OVERRIDES", "of_dtype", "readable"]
 
@@ -136,6 +136,20 @@ def isin(x: NativeArray, y: NativeArray, invert: bool) -> NativeArray:
     return jnp.isin(x, y, invert=invert)
 
 
+def _of_values(name: str) -> Kernel:
+    """A function whose result has as many elements as the values say."""
+    function = getattr(jnp, name)
+
+    def kernel(x: NativeArray) -> NativeArray:
+        if isinstance(x, jax.core.Tracer):
+            raise UnsupportedOpError(
+                f"ops.{name} gives a shape that depends on values, which jit cannot know"
+            )
+        return function(x)
+
+    return kernel
+
+
 def concat(arrays: list[NativeArray], axis: int) -> NativeArray:
     return jnp.concatenate(arrays, axis)
 
@@ -154,4 +168,4 @@ OVERRIDES: Final[dict[str, Kernel]] = {
         isin,
         concat,
     )
-}
+} | {name: _of_values(name) for name in ("nonzero", "unique_all", "unique_values")}

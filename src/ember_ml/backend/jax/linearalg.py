@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +30,12 @@ def _require_pivots(name: str, x: NativeArray, out: NativeArray) -> None:
 def _require_finite(name: str, x: NativeArray) -> None:
     if readable(x) and not _all_finite(x):
         raise LinAlgError(f"ops.{name} got infinities or NaN, which it cannot factorise")
+
+
+def _require_numbers(name: str, x: NativeArray) -> None:
+    # LAPACK refuses NaN here, and lets infinities pass.
+    if readable(x) and np.isnan(np.asarray(x)).any():
+        raise LinAlgError(f"ops.{name} got NaN, for which it does not converge")
 
 
 def cholesky(x: NativeArray, upper: bool) -> NativeArray:
@@ -71,11 +77,17 @@ def solve(x: NativeArray, y: NativeArray) -> NativeArray:
     return out
 
 
-def svd(x: NativeArray, full_matrices: bool) -> Any:
-    return jnp.linalg.svd(x, full_matrices=full_matrices)
+def svd(x: NativeArray, full_matrices: bool) -> tuple[NativeArray, ...]:
+    _require_numbers("linalg.svd", x)
+    return tuple(jnp.linalg.svd(x, full_matrices=full_matrices))
+
+
+def svdvals(x: NativeArray) -> NativeArray:
+    _require_numbers("linalg.svdvals", x)
+    return jnp.linalg.svdvals(x)
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
     f"linalg.{kernel.__name__}": kernel
-    for kernel in (cholesky, eig, eigvals, eigh, eigvalsh, inv, solve, svd)
+    for kernel in (cholesky, eig, eigvals, eigh, eigvalsh, inv, solve, svd, svdvals)
 }

@@ -11,17 +11,19 @@ from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
 from ember_ml.backend.numpy import kernels
 from ember_ml.dtypes import DType
-from ember_ml.errors import DomainError
+from ember_ml.errors import DomainError, ShapeError
 
 __all__ = ["NumpyBackend", "load"]
 
-# Ops that only move values; the others run in float32 for bfloat16, as ml_dtypes does inside.
+# Ops that move values, or are exact in bfloat16. The others run in float32 for it, as inside
+# ml_dtypes.
 _MOVES = frozenset(
     (
         "broadcast_to",
         "concat",
         "flip",
         "matrix_transpose",
+        "nextafter",  # ml_dtypes counts in bfloat16 itself
         "permute_dims",
         "positive",
         "repeat",
@@ -84,7 +86,15 @@ class NumpyBackend(Backend):
     def copy(self, native: NativeArray) -> NativeArray:
         return native.copy()
 
+    def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
+        native = _writable(native)
+        native[key] = value
+        return native
+
     def assign(self, native: NativeArray, value: NativeArray) -> NativeArray:
+        if not native.flags.writeable and not _is_broadcast(native):
+            return value
+        native = _writable(native)
         native[...] = value
         return native
 
@@ -112,6 +122,21 @@ class NumpyBackend(Backend):
         return native.__dlpack__(
             stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
         )
+
+
+def _writable(native: NativeArray) -> NativeArray:
+    """An array to write to: memory that another engine lends is copied, not changed."""
+    if native.flags.writeable:
+        return native
+    if _is_broadcast(native):
+        raise ShapeError("a broadcast tensor cannot be written to; write to a .copy() of it")
+    return native.copy()
+
+
+def _is_broadcast(native: NativeArray) -> bool:
+    """True where several elements are one place in memory."""
+    sides = zip(native.shape, native.strides, strict=True)
+    return any(side > 1 and not stride for side, stride in sides)
 
 
 def _through_float32(kernel: Kernel) -> Kernel:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy._core import umath
 
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.errors import AxisError, DomainError, IntegerDivisionError
+from ember_ml.errors import AxisError, DomainError, IntegerDivisionError, LinAlgError
 
 __all__ = ["NOISY", "OVERRIDES", "quiet"]
 
@@ -54,11 +54,16 @@ def _reduction(ufunc: np.ufunc) -> Kernel:
     reduce: Any = ufunc.reduce  # its overloads cannot say that keepdims is a variable
 
     def kernel(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
-        if axis is not None and not x.ndim and axis != ():
-            raise AxisError(f"a 0-d tensor has no axis {axis}")  # ufunc.reduce lets it pass
+        if axis is not None:
+            _require_axes(x, axis)
         return reduce(x, axis=axis, keepdims=keepdims)
 
     return kernel
+
+
+def _require_axes(x: Array, axis: Any) -> None:
+    if not x.ndim and axis != ():
+        raise AxisError(f"a 0-d tensor has no axis {axis}")  # NumPy lets axes 0 and -1 pass
 
 
 _sum = _reduction(np.add)
@@ -85,6 +90,8 @@ def var(x: Array, axes: tuple[int, ...], correction: float, keepdims: bool) -> A
 
 
 def count_nonzero(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
+    if axis is not None:
+        _require_axes(x, axis)
     return np.count_nonzero(x, axis=axis, keepdims=keepdims)
 
 
@@ -162,7 +169,8 @@ def expm1(x: Array) -> Any:
     out = np.expm1(x)
     # NumPy multiplies exp(x) by the cosine and sine of angles also where that is 0 * inf or
     # has no angle at all; the standard says what stands there.
-    out = np.where(x.imag == 0, _complex(np.expm1(x.real), x.imag), out)
+    # (Adding zero makes 0.0 of -0.0.)
+    out = np.where(x.imag == 0, _complex(np.expm1(x.real) + 0.0, x.imag), out)
     lost = ~np.isfinite(x.imag) & np.isinf(x.real)
     limit = np.where(x.real > 0, _INFINITE_NO_ANGLE, _MINUS_ONE)
     return np.where(lost, limit, out).astype(x.dtype, copy=False)
@@ -235,7 +243,24 @@ def repeat(x: Array, counts: Array, axis: int) -> Any:
 
 
 def cholesky(x: Array, upper: bool) -> Any:
+    _require_finite("cholesky", x)
     return np.linalg.cholesky(x, upper=upper)
+
+
+def _finite(name: str) -> Kernel:
+    """A factorisation that refuses infinities and NaN, as eig does and its kin do not."""
+    factorise: Kernel = getattr(np.linalg, name)
+
+    def kernel(x: Array, *options: Any) -> Any:
+        _require_finite(name, x)
+        return factorise(x, *options)
+
+    return kernel
+
+
+def _require_finite(name: str, x: Array) -> None:
+    if not np.logical_and.reduce(np.isfinite(x), axis=None):
+        raise LinAlgError(f"ops.linalg.{name} takes finite numbers, not NaN or infinity")
 
 
 def eig(x: Array) -> tuple[Array, Array]:
@@ -290,6 +315,20 @@ NOISY: Final = frozenset(
     )
 )
 
+
+def _transform(function: Kernel) -> Kernel:
+    """A Fourier transform to real numbers; of no elements NumPy returns memory that nobody set."""
+
+    def kernel(x: Array, length: Any, axis: Any, norm: str) -> Any:
+        axes = axis if isinstance(axis, tuple) else (axis,)
+        if not all(x.shape[a] for a in axes):
+            shape = [1 if a in axes and not side else side for a, side in enumerate(x.shape)]
+            x = np.zeros(shape, x.dtype)
+        return function(x, length, axis, norm)
+
+    return kernel
+
+
 _REDUCTIONS: Final = {
     "sum": np.add,
     "prod": np.multiply,
@@ -333,6 +372,10 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "ceil": _integers_stay(np.ceil),
     "floor": _integers_stay(np.floor),
     "trunc": _integers_stay(np.trunc),
+    "fft.irfft": _transform(np.fft.irfft),
+    "fft.hfft": _transform(np.fft.hfft),
+    "fft.irfftn": _transform(np.fft.irfftn),
+    **{f"linalg.{name}": _finite(name) for name in ("eigh", "eigvalsh", "svd", "svdvals")},
     "linalg.cholesky": cholesky,
     "linalg.eig": eig,
     "linalg.eigvals": eigvals,
