@@ -48,13 +48,23 @@ class Spec:
     asks one question. `kernels` maps op names to what runs for tensors of this spec.
     """
 
-    __slots__ = ("_scalars", "backend", "device", "dtype", "kernels", "native_type", "weak")
+    __slots__ = (
+        "_scalars",
+        "backend",
+        "device",
+        "dtype",
+        "kernels",
+        "native_type",
+        "settles",
+        "weak",
+    )
 
     def __init__(self, backend: Backend, dtype: DType, device: str) -> None:
         self.backend: Final = backend
         self.dtype: Final = dtype
         self.device: Final = device
         self.native_type: Final[type] = backend.native_type
+        self.settles: Final = backend.settles
         self.kernels: Final[dict[str, Entry]] = {}
         # The Python scalars that take this dtype beside a tensor of it, instead of changing it.
         self.weak: Final[frozenset[type]] = _WEAK[dtype.kind]
@@ -142,8 +152,10 @@ class Backend:
     """
 
     name: ClassVar[str]
-    # The class of ordinary arrays; results of another class go through `settle_native`.
+    # The class of ordinary arrays.
     native_type: type
+    # True where kernels may give results of another class; they go through `settle_native`.
+    settles: bool = False
     # Every class that is taken as an input of this backend, tracers and parameters included.
     native_types: tuple[type, ...]
     # Engine dtype of each DType that exists here.

@@ -55,7 +55,7 @@ def unary(name: str, x: object) -> Tensor:
         native = kernel(x.native)
     except Exception as error:
         raise explain(name, error, (x,)) from error
-    if type(native) is not result.native_type:
+    if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     out = _new(Tensor)
     out.native = native
@@ -76,7 +76,7 @@ def binary(name: str, x1: object, x2: object) -> Tensor:
                 native = kernel(x1.native, x2.native)
             except Exception as error:
                 raise explain(name, error, (x1, x2)) from error
-            if type(native) is not result.native_type:
+            if result.settles and type(native) is not result.native_type:
                 native = result.backend.settle_native(native, result)
             out = _new(Tensor)
             out.native = native
@@ -105,7 +105,7 @@ def _binary_same(
         native = kernel(a, b)
     except Exception as error:
         raise explain(name, error, inputs) from error
-    if type(native) is not result.native_type:
+    if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     out = _new(Tensor)
     out.native = native
@@ -120,7 +120,7 @@ def _binary_mixed(name: str, x1: object, x2: object) -> Tensor:
         native = kernel(a, b)
     except Exception as error:
         raise explain(name, error, (x1, x2)) from error
-    if type(native) is not result.native_type:
+    if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     return fill_grad(native, result) if needs_grad else fill(native, result)
 
@@ -141,7 +141,7 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
             native = kernel(x.native, axis=axis, keepdims=keepdims)
     except Exception as error:
         raise explain(name, error, (x,), axis=axis) from error
-    if type(native) is not result.native_type:
+    if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     if type(x) is GradTensor:
         return fill_grad(native, result)
@@ -160,7 +160,7 @@ def call(name: str, x: object, *options: Any) -> Tensor:
         native = kernel(tensor.native, *options)
     except Exception as error:
         raise explain(name, error, (tensor,), options=options) from error
-    if type(native) is not result.native_type:
+    if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     if type(tensor) is GradTensor:
         return fill_grad(native, result)

@@ -92,8 +92,10 @@ def _explain_put(x: Tensor, key: Any, value: Any, error: Exception) -> Exception
 
 def read_key(x: Tensor, key: Any) -> tuple[tuple[Any, ...], bool]:
     """A key as a tuple of ints, slices, None, Ellipsis and native arrays; and if it has arrays."""
-    items = key if isinstance(key, tuple) else (key,)
     shape = x.shape
+    if type(key) is int and shape:
+        return (_bounded(key, 0, shape),), False
+    items = key if isinstance(key, tuple) else (key,)
     spans = [_span(x, item) for item in items]
     used = sum(span for _, span in spans if span > 0)
     ellipses = sum(1 for item, _ in spans if item is Ellipsis)

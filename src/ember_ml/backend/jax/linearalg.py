@@ -7,6 +7,7 @@ from typing import Final
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import NDArray
 
 from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.backend.jax.kernels import readable
@@ -17,6 +18,11 @@ __all__ = ["OVERRIDES"]
 
 def _all_finite(x: NativeArray) -> bool:
     return bool(np.isfinite(np.asarray(x)).all())
+
+
+def _has_nan(x: NativeArray) -> NDArray[np.bool_]:
+    """For each matrix, whether it holds a NaN."""
+    return np.isnan(np.asarray(x)).any(axis=(-2, -1))
 
 
 def _require_pivots(name: str, x: NativeArray, out: NativeArray) -> None:
@@ -34,7 +40,7 @@ def _require_finite(name: str, x: NativeArray) -> None:
 
 def _require_numbers(name: str, x: NativeArray) -> None:
     # LAPACK refuses NaN here, and lets infinities pass.
-    if readable(x) and np.isnan(np.asarray(x)).any():
+    if readable(x) and _has_nan(x).any():
         raise LinAlgError(f"ops.{name} got NaN, for which it does not converge")
 
 
@@ -42,7 +48,7 @@ def cholesky(x: NativeArray, upper: bool) -> NativeArray:
     # Read one triangle only, as LAPACK does: the upper one as the lower of the adjoint.
     half = jnp.conj(jnp.matrix_transpose(x)) if upper else x
     out = lax.linalg.cholesky(half, symmetrize_input=False)
-    if readable(out) and np.isnan(np.asarray(out)).any():
+    if readable(out) and (_has_nan(out) & ~_has_nan(half)).any():
         raise LinAlgError("ops.linalg.cholesky got a matrix that is not positive definite")
     return jnp.conj(jnp.matrix_transpose(out)) if upper else out
 
@@ -58,10 +64,12 @@ def eigvals(x: NativeArray) -> NativeArray:
 
 
 def eigh(x: NativeArray) -> tuple[NativeArray, ...]:
+    _require_numbers("linalg.eigh", x)
     return tuple(jnp.linalg.eigh(x, "L", symmetrize_input=False))
 
 
 def eigvalsh(x: NativeArray) -> NativeArray:
+    _require_numbers("linalg.eigvalsh", x)
     return jnp.linalg.eigvalsh(x, "L", symmetrize_input=False)
 
 

@@ -11,7 +11,7 @@ from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
 from ember_ml.backend.numpy import kernels
 from ember_ml.dtypes import DType
-from ember_ml.errors import DomainError, ShapeError
+from ember_ml.errors import ShapeError
 
 __all__ = ["NumpyBackend", "load"]
 
@@ -50,6 +50,7 @@ class NumpyBackend(Backend):
     namespaces = {"": (np,), "linalg": (np.linalg,), "fft": (np.fft,)}
     overrides = kernels.OVERRIDES
     mutable = True
+    settles = True
     checks_indices = True
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
@@ -115,10 +116,13 @@ class NumpyBackend(Backend):
     ) -> Any:
         if native.dtype == dtypes.bfloat16.numpy:
             raise BufferError("NumPy cannot export bfloat16 through DLPack; cast it to float32")
-        if not native.flags.writeable and (max_version is None or max_version < (1, 0)):
+        old = max_version is None or max_version < (1, 0)
+        if (old and not native.flags.writeable) or any(step < 0 for step in native.strides):
+            # Older DLPack cannot say that memory is read-only, and importers such as torch end
+            # the process on a negative stride.
             if copy is False:
-                raise DomainError("a read-only array needs DLPack 1.0 to be exported without copy")
-            native = native.copy()  # older DLPack cannot say that memory is read-only
+                raise BufferError("this array can be exported through DLPack only by a copy")
+            native = native.copy()
         return native.__dlpack__(
             stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
         )

@@ -7,6 +7,8 @@ import sys
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 
+from ember_ml.backend import checks
+
 __all__ = ["is_traced", "readable"]
 
 
@@ -22,8 +24,10 @@ def is_traced(x: torch.Tensor) -> bool:
 
 
 def readable(x: torch.Tensor) -> bool:
-    """True where checks that must read values run: eager, on the CPU, with something to read."""
-    return x.is_cpu and x.numel() > 0 and not is_traced(x)
+    """True where checks that must read values run: eager, as chosen, with something to read."""
+    where = checks.mode()
+    chosen = where == "all" or (where == "cpu" and x.is_cpu)
+    return chosen and x.numel() > 0 and not is_traced(x)
 
 
 def _is_fake(x: torch.Tensor) -> bool:
