@@ -18,7 +18,7 @@ from ember_ml.errors import BackendMismatchError, DeviceError, DTypeError, Shape
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import REGISTRY
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
+from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, fill_grad
 
 __all__ = [
     "binary",
@@ -34,7 +34,6 @@ __all__ = [
     "unary",
 ]
 
-_new = object.__new__
 _SCALARS = (bool, int, float, complex)
 # NumPy's scalars count as numbers here: clients mix them freely with tensors.
 _WEAK = (*_SCALARS, np.generic)
@@ -57,7 +56,7 @@ def unary(name: str, x: object) -> Tensor:
         raise explain(name, error, (x,)) from error
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    out = _new(Tensor)
+    out = blank()
     out.native = native
     out._spec = result
     return out
@@ -78,7 +77,7 @@ def binary(name: str, x1: object, x2: object) -> Tensor:
                 raise explain(name, error, (x1, x2)) from error
             if result.settles and type(native) is not result.native_type:
                 native = result.backend.settle_native(native, result)
-            out = _new(Tensor)
+            out = blank()
             out.native = native
             out._spec = result
             return out
@@ -107,7 +106,7 @@ def _binary_same(
         raise explain(name, error, inputs) from error
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    out = _new(Tensor)
+    out = blank()
     out.native = native
     out._spec = result
     return out
@@ -129,6 +128,9 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
     """Run a reduction over one, several or all axes."""
     if type(x) is not Tensor:
         x = convert.to_tensor(x)
+        if type(x) is not Tensor:
+            plain = reduce(name, fill(x.native, x._spec), axis, keepdims)
+            return fill_grad(plain.native, plain._spec)
     spec = x._spec
     try:
         kernel, result = spec.kernels[name]
@@ -143,9 +145,7 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
         raise explain(name, error, (x,), axis=axis) from error
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    if type(x) is GradTensor:
-        return fill_grad(native, result)
-    out = _new(Tensor)
+    out = blank()
     out.native = native
     out._spec = result
     return out

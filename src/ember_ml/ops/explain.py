@@ -46,14 +46,14 @@ def explain(
     """The ember_ml error for an exception that came out of a kernel."""
     if isinstance(error, EmberError):
         return error
-    if isinstance(error, MemoryError | RecursionError | NameError | Warning):
-        return error  # no mistake of the caller; a Warning only where filters make it an error
     facts = describe(inputs)
     shapes = [tuple(v.shape) if hasattr(v, "shape") else () for v in inputs]
     if axis is not None and shapes:
         wrong = _wrong_axis(axis, len(shapes[0]))
         if wrong:
             return AxisError(f"ops.{op} got axis {axis} for {facts}; {wrong}")
+    if isinstance(error, MemoryError | RecursionError | NameError | Warning):
+        return error  # no mistake of the caller; a Warning only where filters make it an error
     if op == "matmul" and len(shapes) == 2:
         wrong = _wrong_matmul(shapes[0], shapes[1])
         if wrong:

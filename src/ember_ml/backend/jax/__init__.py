@@ -84,12 +84,14 @@ class JaxBackend(Backend):
     def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
         if native.dtype == dtype.numpy:
             return native
-        return jax.lax.convert_element_type(native, dtype.numpy)
+        return kernels.cast(native, dtype.numpy)
 
     def copy(self, native: NativeArray) -> NativeArray:
-        return jnp.copy(native)
+        return kernels.copy(native)
 
     def getitem(self, native: NativeArray, key: tuple[Any, ...]) -> NativeArray:
+        if key and all(type(item) is int for item in key):
+            return kernels.pick(native, key)
         try:
             shape, key = _spread_truths(native.shape, key)
             return native[key] if shape == native.shape else native.reshape(shape)[key]

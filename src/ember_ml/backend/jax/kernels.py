@@ -2,27 +2,78 @@
 
 from __future__ import annotations
 
+import math
+import operator
+from functools import partial
 from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ember_ml.backend import checks
 from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.backend.jax import complexes
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, IntegerDivisionError, UnsupportedOpError
 
-__all__ = ["OVERRIDES", "of_dtype", "readable"]
+__all__ = ["OVERRIDES", "cast", "copy", "of_dtype", "pick", "readable"]
 
 
 def readable(x: NativeArray) -> bool:
-    """True where a check may read values: not traced, and in host memory."""
-    if isinstance(x, np.ndarray):
-        return True
-    if isinstance(x, jax.core.Tracer):
+    """True where checks that read values run: not traced, and where the user has them."""
+    where = checks.mode()
+    if where == "none" or isinstance(x, jax.core.Tracer):
         return False
+    if where == "all" or isinstance(x, np.ndarray):
+        return True
     return all(device.platform == "cpu" for device in x.devices())
+
+
+# --- Compiled: JAX runs these op by op, at three to five times the cost ---------------------------
+
+
+def _compiled(function: Kernel, static: tuple[int, ...] = ()) -> Kernel:
+    """A function as one compiled program for each shape, dtype and static argument."""
+
+    def kernel(*args: Any) -> NativeArray:
+        return function(*args)
+
+    return jax.jit(kernel, static_argnums=static, inline=True)
+
+
+_COMPILED: Final[dict[str, Kernel]] = {
+    # jnp.ufunc objects in Python around their compiled function.
+    "add": _compiled(jnp.add),
+    "bitwise_and": _compiled(jnp.bitwise_and),
+    "bitwise_or": _compiled(jnp.bitwise_or),
+    "bitwise_xor": _compiled(jnp.bitwise_xor),
+    "logaddexp": _compiled(jnp.logaddexp),
+    "logical_and": _compiled(jnp.logical_and),
+    "logical_or": _compiled(jnp.logical_or),
+    "logical_xor": _compiled(jnp.logical_xor),
+    "maximum": _compiled(jnp.maximum),
+    "minimum": _compiled(jnp.minimum),
+    "multiply": _compiled(jnp.multiply),
+    "negative": _compiled(jnp.negative),
+    "subtract": _compiled(jnp.subtract),
+    # Options in keywords cost more than none.
+    "matmul": _compiled(jnp.matmul),
+    # Moves of values, which JAX does not compile by itself.
+    "broadcast_to": _compiled(jnp.broadcast_to, (1,)),
+    "concat": _compiled(jnp.concatenate, (1,)),
+    "flip": _compiled(jnp.flip, (1,)),
+    "matrix_transpose": _compiled(jnp.matrix_transpose),
+    "permute_dims": _compiled(jnp.permute_dims, (1,)),
+    "reshape": _compiled(jnp.reshape, (1,)),
+    "stack": _compiled(jnp.stack, (1,)),
+    "where": _compiled(jnp.where),
+}
+copy: Final = _compiled(jnp.copy)
+# The second argument is a NumPy dtype.
+cast: Final = _compiled(jax.lax.convert_element_type, (1,))
+# The second argument is a tuple of integers: a program for all of them.
+pick: Final = _compiled(operator.getitem)
 
 
 # --- Reductions ---------------------------------------------------------------------------------
@@ -44,8 +95,14 @@ def cumulative_prod(x: NativeArray, axis: int) -> NativeArray:
     return jnp.cumprod(x, axis)
 
 
+@partial(jax.jit, static_argnums=(1, 2, 3))
 def var(x: NativeArray, axes: tuple[int, ...], correction: float, keepdims: bool) -> NativeArray:
-    return jnp.var(x, axes, correction=correction, keepdims=keepdims)
+    # jnp.var divides by negative counts; squares of 16-bit floats overflow soon.
+    wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
+    centred = wide - jnp.mean(wide, axes, keepdims=True)
+    count = math.prod(x.shape[axis] for axis in axes) - correction
+    total = jnp.sum(jnp.square(centred), axes, keepdims=keepdims)
+    return (total / max(count, 0)).astype(x.dtype)
 
 
 # --- Real numbers -------------------------------------------------------------------------------
@@ -98,10 +155,10 @@ def _integer_pow(x: NativeArray, y: NativeArray) -> NativeArray:
 
 
 _INTEGER: Final[dict[str, Kernel]] = {
-    "ceil": jnp.copy,  # JAX rounds integers in floating point
-    "floor": jnp.copy,
-    "round": jnp.copy,
-    "trunc": jnp.copy,
+    "ceil": copy,  # JAX rounds integers in floating point
+    "floor": copy,
+    "round": copy,
+    "trunc": copy,
     "floor_divide": _no_zero("floor_divide", jnp.floor_divide),
     "remainder": _no_zero("remainder", jnp.remainder),
     "pow": _integer_pow,
@@ -150,10 +207,6 @@ def _of_values(name: str) -> Kernel:
     return kernel
 
 
-def concat(arrays: list[NativeArray], axis: int) -> NativeArray:
-    return jnp.concatenate(arrays, axis)
-
-
 OVERRIDES: Final[dict[str, Kernel]] = {
     kernel.__name__: kernel
     for kernel in (
@@ -161,11 +214,11 @@ OVERRIDES: Final[dict[str, Kernel]] = {
         argmin,
         cumulative_sum,
         cumulative_prod,
-        var,
         sort,
         argsort,
         searchsorted,
         isin,
-        concat,
     )
-} | {name: _of_values(name) for name in ("nonzero", "unique_all", "unique_values")}
+} | _COMPILED
+OVERRIDES["var"] = var
+OVERRIDES.update({name: _of_values(name) for name in ("nonzero", "unique_all", "unique_values")})

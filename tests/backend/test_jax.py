@@ -1,0 +1,339 @@
+"""What is JAX's own: aligned memory, immutable arrays, tracing, zeros and infinities, devices."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ember_ml as em
+from ember_ml import devices, dtypes, ops
+from ember_ml.backend import selection
+from ember_ml.errors import (
+    DeviceError,
+    DomainError,
+    DTypeError,
+    IntegerDivisionError,
+    LinAlgError,
+    OutOfBoundsError,
+    ShapeError,
+    UnsupportedOpError,
+)
+from ember_ml.tensor import Tensor
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+
+NAMES = [d.name for d in dtypes.ALL]
+
+
+@pytest.fixture(autouse=True)
+def _jax() -> Iterator[None]:
+    with em.use_backend("jax"):
+        yield
+
+
+@pytest.fixture
+def engine() -> Any:
+    return selection.load("jax")
+
+
+def aligned(size: int, dtype: str = "float32", offset: int = 0) -> Any:
+    """A NumPy array of zeros that begins `offset` bytes after a multiple of 64."""
+    kind = dtypes.to_dtype(dtype).numpy
+    raw = np.zeros(size * kind.itemsize + 128, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    return raw[start : start + size * kind.itemsize].view(kind)
+
+
+# --- Memory ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", NAMES)
+def test_aligned_numpy_memory_is_shared(dtype: str) -> None:
+    array = aligned(8, dtype)
+    shared, own = ops.asarray(array), ops.asarray(array, copy=True)
+    array[...] = 1
+    assert shared.dtype == dtype
+    assert ops.all(shared).item()
+    assert not ops.any(own).item()
+    assert np.shares_memory(ops.asarray(array, copy=False).numpy(), array)
+
+
+def test_other_numpy_memory_is_copied() -> None:
+    fixed = aligned(8)
+    fixed.flags.writeable = False
+    for array in (aligned(8, offset=4), aligned(8)[::2], aligned(16).reshape(4, 4).T, fixed):
+        assert not np.shares_memory(ops.asarray(array).numpy(), array)
+        with pytest.raises(DomainError, match="aligned"):
+            ops.asarray(array, copy=False)
+
+
+def test_numpy_is_a_read_only_view() -> None:
+    x = ops.asarray([1.0, 2.0])
+    assert not x.numpy().flags.writeable
+    assert x.numpy().ctypes.data == x.native.unsafe_buffer_pointer()
+
+
+def test_writes_leave_other_holders_alone() -> None:
+    array = aligned(4)
+    x = ops.asarray(array)
+    same = x.native
+    x[0] = 5.0
+    x += 1
+    assert x.tolist() == [6.0, 1.0, 1.0, 1.0]
+    assert array.tolist() == np.asarray(same).tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("dtype", NAMES)
+def test_pickle_and_copy_keep_dtype(dtype: str) -> None:
+    x = ops.ones((2, 3), dtype=dtype)
+    for y in (pickle.loads(pickle.dumps(x)), x.copy(), ops.positive(x) if dtype != "bool" else x):
+        assert (y.backend, y.dtype, y.tolist()) == ("jax", x.dtype, x.tolist())
+
+
+def test_dlpack_of_any_version() -> None:
+    x = ops.asarray([1.0, 2.0])
+    for version in (None, (0, 1), (0, 8), (1, 0)):
+        assert x.__dlpack__(max_version=version) is not None
+    assert x.__dlpack_device__() == (1, 0)
+    assert np.from_dlpack(x).tolist() == [1.0, 2.0]
+    assert ops.from_dlpack(np.arange(6)[::2]).tolist() == [0, 2, 4]
+
+
+# --- Dtypes ---------------------------------------------------------------------------------
+
+
+def test_64_bits_stay() -> None:
+    assert ops.asarray(np.float64(1.0)).native.dtype == np.float64
+    assert ops.asarray([2**40]).native.dtype == np.int64
+    assert ops.asarray(2**63, dtype="uint64").item() == 2**63
+    assert ops.searchsorted(ops.asarray([1, 2]), ops.asarray([2])).native.dtype == np.int64
+    assert ops.argmax(ops.asarray([1, 2])).native.dtype == np.int64
+
+
+def test_large_constants() -> None:
+    for dtype in NAMES:
+        x = ops.full((40, 40), 1, dtype=dtype)
+        assert x.native.dtype == dtypes.to_dtype(dtype).numpy
+        assert ops.all(x).item()
+
+
+def test_integers_are_not_rounded_in_floating_point() -> None:
+    x = ops.asarray([2**53 + 1])
+    for op in (ops.floor, ops.ceil, ops.trunc, ops.round):
+        assert op(x).tolist() == [2**53 + 1]
+
+
+# --- Values ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_signed_zeros_and_infinities(dtype: str) -> None:
+    x = ops.asarray([-0.0, math.inf, -1.0], dtype=dtype)
+    quotient = ops.floor_divide(x, ops.asarray([1.0, -2.0, math.inf], dtype=dtype))
+    assert quotient.tolist() == [0.0, -math.inf, 0.0]
+    assert ops.signbit(quotient).tolist() == [True, True, True]
+    rest = ops.remainder(ops.asarray([0.0, -0.0], dtype=dtype), ops.asarray([-1, 1], dtype=dtype))
+    assert ops.signbit(rest).tolist() == [True, False]
+    assert not ops.signbit(ops.sign(x))[0].item()
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize(
+    ("name", "argument", "expected"),
+    [
+        ("sqrt", complex(-4, -0.0), complex(0, -2)),
+        ("log", complex(math.inf, math.nan), complex(math.inf, math.nan)),
+        ("exp", complex(-math.inf, math.inf), 0j),
+        ("sinh", complex(0, math.inf), complex(0, math.nan)),
+        ("tanh", complex(math.inf, 1), 1 + 0j),
+        ("atanh", complex(math.nan, 1), complex(math.nan, math.nan)),
+        ("acosh", complex(-2, -0.0), complex(1.3169578969248166, -math.pi)),
+        ("asin", complex(2, -0.0), complex(math.pi / 2, -1.3169578969248166)),
+        ("sign", complex(1, -math.inf), -1j),
+    ],
+)
+def test_complex_rim(dtype: str, name: str, argument: complex, expected: complex) -> None:
+    found = getattr(ops, name)(ops.asarray(argument, dtype=dtype)).item()
+    np.testing.assert_allclose(
+        [found.real, found.imag], [expected.real, expected.imag], rtol=1e-6, atol=1e-6
+    )
+
+
+def test_complex_functions_are_exact_near_zero() -> None:
+    x = ops.asarray([1e-5 + 3e-5j], dtype="complex64")
+    for name in ("sin", "sinh", "tan", "expm1"):
+        exact = getattr(np, name)(x.numpy().astype("complex128"))
+        np.testing.assert_allclose(getattr(ops, name)(x).numpy(), exact, rtol=1e-5)
+
+
+def test_variance_with_more_correction_than_values() -> None:
+    assert ops.var([1.0, 3.0], correction=5).item() == math.inf
+    assert ops.var(ops.asarray([300.0, -300.0], dtype="float16")).item() == math.inf
+    assert ops.var(ops.asarray([200.0, -200.0], dtype="float16")).item() == 40000.0
+
+
+# --- Indexing -------------------------------------------------------------------------------
+
+
+def test_masks_without_axes() -> None:
+    x = ops.asarray([[1.0, 2.0]])
+    mask = ops.asarray(True)
+    assert x[None, mask].shape == (1, 1, 1, 2)
+    assert x[..., ops.asarray(False)].shape == (1, 2, 0)
+    x[mask] = 3.0
+    assert x.tolist() == [[3.0, 3.0]]
+
+
+def test_values_with_leading_axes_fit() -> None:
+    x = ops.zeros((2, 3))
+    x[0] = ops.ones((1, 1, 3))
+    assert x.tolist() == [[1.0] * 3, [0.0] * 3]
+    with pytest.raises(ShapeError):
+        x[2:] = ops.ones((5, 7))
+
+
+def test_indices_beyond_the_axis_do_not_clamp() -> None:
+    x = ops.arange(3)
+    for index in ([3], [-4]):
+        with pytest.raises(OutOfBoundsError):
+            x[index]
+        with pytest.raises(OutOfBoundsError):
+            ops.take(x, index)
+        with pytest.raises(OutOfBoundsError):
+            x[index] = 1
+
+
+# --- Errors ---------------------------------------------------------------------------------
+
+
+def test_integers() -> None:
+    x = ops.asarray([1, 2])
+    for divide in (ops.floor_divide, ops.remainder):
+        with pytest.raises(IntegerDivisionError):
+            divide(x, 0)
+    with pytest.raises(DomainError):
+        ops.pow(x, -1)
+    with em.use_checks("none"):
+        ops.floor_divide(x, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "matrix"),
+    [
+        ("inv", [[1.0, 1.0], [1.0, 1.0]]),
+        ("inv", [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]]]),
+        ("cholesky", [[1.0, 0.0], [0.0, -1.0]]),
+        ("svd", [[math.nan, 0.0], [0.0, 1.0]]),
+        ("eig", [[math.inf, 0.0], [0.0, 1.0]]),
+    ],
+)
+def test_matrices_that_cannot_be_factorised(name: str, matrix: list[Any]) -> None:
+    with pytest.raises(LinAlgError):
+        getattr(ops.linalg, name)(matrix)
+
+
+def test_overflow_is_no_singularity() -> None:
+    assert ops.linalg.solve([[1e-30, 0.0], [0.0, 1.0]], [1e30, 1.0]).tolist() == [math.inf, 1.0]
+
+
+def test_factorisations_read_one_triangle() -> None:
+    x = ops.asarray([[4.0, 99.0], [2.0, 5.0]])
+    assert ops.linalg.cholesky(x).tolist() == [[2.0, 0.0], [1.0, 2.0]]
+    assert ops.linalg.cholesky(x.T, upper=True).tolist() == [[2.0, 1.0], [0.0, 2.0]]
+    np.testing.assert_allclose(ops.linalg.eigvalsh(x).numpy(), np.linalg.eigvalsh(x.numpy()))
+
+
+# --- Tracing --------------------------------------------------------------------------------
+
+
+def test_ops_run_under_jit(engine: Any) -> None:
+    def function(native: Any) -> Any:
+        x = ops.asarray(native)
+        assert engine.is_traced(x.native)
+        assert x.device == "cpu"
+        whole = ops.astype(x, "int64") // 2 + ops.full((3,), 7)
+        return ops.sum(ops.tanh(x) * 2.0 + whole + ops.floor_divide(x, 2.0)).native
+
+    given = jnp.asarray([1.0, 2.0, 3.0])
+    assert jax.jit(function)(given).dtype == np.float64
+    # Scalars that were met under jit are kept, and hold no tracer.
+    assert (Tensor(given) * 2.0).tolist() == [2.0, 4.0, 6.0]
+
+
+def test_what_jit_cannot_know() -> None:
+    given = jnp.asarray([1.0, 0.0])
+    for function in (
+        lambda a: ops.asarray(a)[ops.asarray(a) > 0].native,
+        lambda a: ops.unique_values(ops.asarray(a)).native,
+        lambda a: ops.nonzero(ops.asarray(a))[0].native,
+    ):
+        with pytest.raises(UnsupportedOpError, match="jit"):
+            jax.jit(function)(given)
+
+    def write(a: Any) -> Any:
+        x = ops.asarray(a)
+        x[0] = 1.0
+        return x.native
+
+    with pytest.raises(DTypeError, match="traced"):
+        jax.jit(write)(given)
+
+
+@pytest.mark.parametrize("name", ["sin", "sinh", "tan", "tanh", "exp", "expm1", "atan", "asinh"])
+def test_gradients_pass_through_repairs(name: str) -> None:
+    def function(a: Any) -> Any:
+        return ops.real(getattr(ops, name)(ops.asarray(a + 0j))).native
+
+    def plain(a: Any) -> Any:
+        return getattr(jnp, name)(a)
+
+    for at in (0.0, 0.5, -2.0):
+        np.testing.assert_allclose(jax.grad(function)(at), jax.grad(plain)(at), rtol=1e-6)
+
+
+# --- Devices --------------------------------------------------------------------------------
+
+
+def test_devices_of_this_machine() -> None:
+    x = ops.asarray([1.0])
+    assert devices.get_available_devices("jax")[0] == x.device
+    assert x.to_device("cpu:0").device == "cpu"
+    for name in ("cpu:99", "tpu:99", "nothing"):
+        with pytest.raises(DeviceError, match=name):
+            x.to_device(name)
+    devices.synchronize()
+    assert devices.memory_info()["allocated"] > 0
+
+
+_SEVERAL = """
+import ember_ml as em
+from ember_ml import devices, ops
+
+em.set_backend("jax")
+assert devices.get_available_devices() == ("cpu", "cpu:1")
+with devices.use_device("cpu:1"):
+    x = ops.asarray([1.0, 2.0])
+    for y in (x, x + 1, ops.add(1, 2), ops.zeros((2000,)), ops.arange(3)):
+        assert y.device == str(y.native.device) == "cpu:1", y
+try:
+    x + ops.asarray([1.0, 2.0])
+except em.DeviceError:
+    print((x.to_device("cpu") + ops.asarray([1.0, 2.0])).tolist())
+"""
+
+
+def test_several_devices() -> None:
+    environment = dict(os.environ, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    run = subprocess.run(
+        [sys.executable, "-c", _SEVERAL], env=environment, capture_output=True, text=True
+    )
+    assert run.stdout.strip() == "[2.0, 4.0]", run.stderr
