@@ -41,6 +41,13 @@ def _in_place(xp: Any, x: Any, y: Any) -> None:
     x += xp.asarray(y)
 
 
+def _not_finite(name: str) -> Mistake:
+    def run(xp: Any) -> Any:
+        return getattr(xp.linalg, name)(xp.full((2, 2), float("nan")))
+
+    return Mistake(f"{name}-nan", LinAlgError, run)
+
+
 MISTAKES: Final = (
     # Shapes
     Mistake(
@@ -232,14 +239,7 @@ MISTAKES: Final = (
         LinAlgError,
         lambda xp: xp.linalg.cholesky(xp.asarray([[1.0, 2.0], [2.0, 1.0]])),
     ),
-    *(
-        Mistake(
-            f"{name}-nan",
-            LinAlgError,
-            lambda xp, name=name: getattr(xp.linalg, name)(xp.full((2, 2), float("nan"))),
-        )
-        for name in ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals")
-    ),
+    *map(_not_finite, ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals")),
     # Devices
     Mistake("no-device", DeviceError, lambda xp: xp.zeros(2, device="quantum:7"), ("quantum:7",)),
     Mistake("no-device-move", DeviceError, lambda xp: xp.zeros(2).to_device("cpu:99")),

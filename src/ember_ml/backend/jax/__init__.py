@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ember_ml import devices as _devices
 from ember_ml import dtypes
@@ -20,6 +21,8 @@ from ember_ml.errors import DomainError, ShapeError, UnsupportedOpError
 
 __all__ = ["JaxBackend", "load"]
 
+# jax.Device is a variable to type checkers, and no type.
+Device = Any
 # XLA takes host memory as it is only at this alignment.
 _ALIGNMENT = 64
 # Up to this many elements a constant is made on the host: quicker, and nothing is compiled.
@@ -115,7 +118,7 @@ class JaxBackend(Backend):
         return native.reshape(shape).at[key].set(value).reshape(native.shape)
 
     def is_traced(self, native: NativeArray) -> bool:
-        return isinstance(native, jax.core.Tracer)
+        return isinstance(native, Tracer)
 
     # --- DLPack -----------------------------------------------------------------------------
 
@@ -181,18 +184,18 @@ class JaxBackend(Backend):
         }
         return {ours: int(stats[theirs]) for ours, theirs in names.items() if theirs in stats}
 
-    def _elsewhere(self, name: str) -> jax.Device | None:
+    def _elsewhere(self, name: str) -> Device | None:
         """The device of a name; None where JAX would place an array anyway."""
         device = self._devices[name]
         return None if device == jax.local_devices()[0] else device
 
 
-def _named_devices() -> dict[str, jax.Device]:
+def _named_devices() -> dict[str, Device]:
     """This process's devices by name, the default one first: "cpu", "cpu:1", "gpu:0", "tpu:0"."""
     found = list(jax.local_devices())
     if found[0].platform != "cpu":
         found += jax.local_devices(backend="cpu")
-    named: dict[str, jax.Device] = {}
+    named: dict[str, Device] = {}
     for device in found:
         index = sum(1 for other in named.values() if other.platform == device.platform)
         first_cpu = device.platform == "cpu" and not index
