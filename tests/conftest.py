@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ import ember_ml as em
 from ember_ml.backend import selection
 
 BACKENDS = ("numpy", "torch", "jax", "mlx")
+# JAX keeps every program that it compiles, and these tests make thousands of small ones.
+TESTS_BETWEEN_CLEARINGS = 400
+_tests_run = 0
 
 
 @pytest.fixture(params=BACKENDS)
@@ -32,3 +36,11 @@ def _fresh_selection(
     yield
     selection._default = kept
     selection._chosen.reset(token)
+    _forget_programs()
+
+
+def _forget_programs() -> None:
+    global _tests_run
+    _tests_run += 1
+    if _tests_run % TESTS_BETWEEN_CLEARINGS == 0 and "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()

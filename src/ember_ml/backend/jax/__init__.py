@@ -87,6 +87,8 @@ class JaxBackend(Backend):
     def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
         if native.dtype == dtype.numpy:
             return native
+        if dtype is dtypes.bool:
+            return kernels.truth(native)
         return kernels.cast(native, dtype.numpy)
 
     def copy(self, native: NativeArray) -> NativeArray:

@@ -18,7 +18,7 @@ from ember_ml.backend.jax import complexes
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, IntegerDivisionError, UnsupportedOpError
 
-__all__ = ["OVERRIDES", "cast", "copy", "of_dtype", "pick", "readable"]
+__all__ = ["OVERRIDES", "cast", "copy", "of_dtype", "pick", "readable", "truth"]
 
 
 def readable(x: NativeArray) -> bool:
@@ -34,10 +34,6 @@ def readable(x: NativeArray) -> bool:
 # --- Compiled: JAX runs these op by op, at three to five times the cost ---------------------------
 
 
-# Up to here one loop takes half the time of XLA's matrix routine.
-_FEW_PRODUCTS: Final = 512
-
-
 def _compiled(function: Kernel, static: tuple[int, ...] = ()) -> Kernel:
     """A function as one compiled program for each shape, dtype and static argument."""
 
@@ -48,10 +44,6 @@ def _compiled(function: Kernel, static: tuple[int, ...] = ()) -> Kernel:
 
 
 def _matmul(x: NativeArray, y: NativeArray) -> NativeArray:
-    if x.ndim == y.ndim == 2 and x.dtype.itemsize >= 4 and x.dtype.kind == "f":
-        rows, inner = x.shape
-        if inner == y.shape[0] and rows * inner * y.shape[1] <= _FEW_PRODUCTS:
-            return jnp.sum(x[:, :, None] * y[None], axis=1)
     # Without a word, accelerators multiply float32 in fewer bits.
     return jnp.matmul(x, y, precision="highest")
 
@@ -85,6 +77,8 @@ _COMPILED: Final[dict[str, Kernel]] = {
 copy: Final = _compiled(jnp.copy)
 # The second argument is a NumPy dtype.
 cast: Final = _compiled(jax.lax.convert_element_type, (1,))
+# A cast would drop imaginary parts first, with a warning.
+truth: Final = _compiled(lambda x: x != 0)
 # The second argument is a tuple of integers: a program for all of them.
 pick: Final = _compiled(operator.getitem)
 
