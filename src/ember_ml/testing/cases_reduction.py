@@ -137,6 +137,13 @@ def _others() -> list[Case]:
         Case("sum", lambda xp, x: xp.sum(x, dtype="float64"), lambda x: np.sum(x, dtype=float),
              _finite("sum"), tuple(d for d in dtypes.ALL if not d.is_complex),
              lambda dtype: dtypes.float64, ulps=64, label="dtype"),
+        *(
+            Case(op, lambda xp, x, op=op: getattr(xp, op)(x, axis=1),
+                 lambda x, op=op: getattr(np, op)(x, axis=1),
+                 lambda dtype: [(np.full((2, 20_001), 0.1).astype(dtype.numpy),)],
+                 (dtypes.float32, dtypes.float64), ulps=64, label="long")
+            for op in ("sum", "mean")
+        ),
         Case("var", lambda xp, x: xp.var(x, axis=1, correction=1),
              lambda x: np.var(x, axis=1, ddof=1), _finite("var"), _FLOATS, ulps=64,
              label="correction"),

@@ -15,7 +15,7 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
-from ember_ml.backend.mlx import elementwise, indexing, kernels, linearalg
+from ember_ml.backend.mlx import elementwise, indexing, kernels, linearalg, summation
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, require_values
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError
@@ -70,6 +70,8 @@ class MlxBackend(Backend):
             found = elementwise.COMPLEX.get(name)
         else:
             found = None
+        if found is None and self._devices[0] == "cpu" and not dtype.is_integer:
+            found = self._summation(name, dtype)
         if found is not None:
             return found
         if name == "matmul" and dtype.is_integer:
@@ -82,6 +84,13 @@ class MlxBackend(Backend):
         if dtype in _HALVES and name in elementwise.WIDE:
             return elementwise.through_float32(found)
         return found
+
+    def _summation(self, name: str, dtype: DType) -> Kernel | None:
+        """The kernel of a sum on the CPU; 16-bit floats are added in float32."""
+        found = summation.KERNELS.get(name)
+        if found is None or dtype not in _HALVES:
+            return found
+        return elementwise.through_float32(found)
 
     def hosted(self, name: str, dtype: DType) -> Kernel:
         rule = None if dtype.is_complex else linearalg.gradient(name, self.kernels)

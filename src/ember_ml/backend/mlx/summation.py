@@ -1,0 +1,63 @@
+"""Sums on MLX's CPU, which adds one value after another: over ten million that loses a digit.
+
+Long axes are added in blocks, and the sums of the blocks after that, as NumPy and PyTorch do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import mlx.core as mx
+
+from ember_ml.backend.contract import Kernel
+
+__all__ = ["KERNELS"]
+
+Array = Any  # mx.array; its operators are untyped
+
+_BLOCK: Final = 128
+
+
+def _sum(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+    if x.size <= _BLOCK:
+        return mx.sum(x, axis=axis, keepdims=keepdims)
+    if axis is None and not keepdims:
+        return mx.sum(_shortened(x.reshape(-1), 0))
+    out = x
+    for one in _axes(axis, x.ndim):
+        out = mx.sum(_shortened(out, one), axis=one, keepdims=True)
+    # MLX tells what is wrong with the axes, and which shape is asked for.
+    return out.reshape(mx.sum(x, axis=axis, keepdims=keepdims).shape)
+
+
+def _axes(axis: Any, ndim: int) -> list[int]:
+    if axis is None:
+        return list(range(ndim))
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    return [one % ndim for one in given if -ndim <= one < ndim]
+
+
+def _shortened(x: Array, axis: int) -> Array:
+    """Sums of blocks along an axis, until one block is left."""
+    while x.shape[axis] > _BLOCK:
+        blocks, rest = divmod(x.shape[axis], _BLOCK)
+        before = (slice(None),) * axis
+        whole = x[(*before, slice(blocks * _BLOCK))]
+        shape = (*x.shape[:axis], blocks, _BLOCK, *x.shape[axis + 1 :])
+        sums = mx.sum(whole.reshape(shape), axis=axis + 1)
+        if rest:
+            last = mx.sum(x[(*before, slice(-rest, None))], axis=axis, keepdims=True)
+            sums = mx.concatenate([sums, last], axis=axis)
+        x = sums
+    return x
+
+
+def _mean(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+    if x.size <= _BLOCK:
+        return mx.mean(x, axis=axis, keepdims=keepdims)
+    total = _sum(x, axis, keepdims)
+    return total / math.prod(x.shape[one] for one in _axes(axis, x.ndim))
+
+
+KERNELS: Final[dict[str, Kernel]] = {"sum": _sum, "mean": _mean}
