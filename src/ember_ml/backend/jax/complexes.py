@@ -99,7 +99,8 @@ def _expm1(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Pa
     no_angle = ~jnp.isfinite(y)
     # Of exp(z) - 1, whose imaginary part is that of exp(z), the real part without cancellation.
     u = jnp.expm1(x) * jnp.cos(y) - 2 * jnp.square(jnp.sin(y / 2))
-    u = jnp.where(y == 0, jnp.expm1(x), u)
+    # On the axis it is expm1 of the real part, but for -0.0: the standard's zero has no sign.
+    u = jnp.where(y == 0, jnp.where(x == 0, 0.0, jnp.expm1(x)), u)
     u = jnp.where(no_angle & jnp.isinf(x), jnp.where(x > 0, math.inf, -1.0), u)
     return u, jnp.where((y == 0) | (no_angle & (x == -math.inf)), 0.0, v)
 
