@@ -298,6 +298,9 @@ def test_gradients_pass_through_repairs(name: str) -> None:
 
     for at in (0.0, 0.5, -2.0):
         np.testing.assert_allclose(jax.grad(function)(at), jax.grad(plain)(at), rtol=1e-6)
+        # Holomorphic functions have one derivative, along the imaginary axis too.
+        _, turned = jax.jvp(lambda z: getattr(ops, name)(ops.asarray(z)).native, (at + 0j,), (1j,))
+        np.testing.assert_allclose(turned, 1j * jax.grad(plain)(at), rtol=1e-6, atol=1e-12)
 
 
 # --- Devices --------------------------------------------------------------------------------

@@ -92,7 +92,8 @@ def _exp(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Part
     no_angle = ~jnp.isfinite(y)
     u = jnp.where(y == 0, jnp.exp(x), u)
     u = jnp.where(no_angle & jnp.isinf(x), jnp.where(x > 0, math.inf, 0.0), u)
-    return u, jnp.where((y == 0) | (no_angle & (x == -math.inf)), 0.0, v)
+    v = jnp.where(y == 0, y * _finite(jnp.exp(x)), v)
+    return u, jnp.where(no_angle & (x == -math.inf), 0.0, v)
 
 
 def _expm1(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Parts:
@@ -100,9 +101,13 @@ def _expm1(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Pa
     # Of exp(z) - 1, whose imaginary part is that of exp(z), the real part without cancellation.
     u = jnp.expm1(x) * jnp.cos(y) - 2 * jnp.square(jnp.sin(y / 2))
     # On the axis it is expm1 of the real part, but for -0.0: the standard's zero has no sign.
-    u = jnp.where(y == 0, jnp.where(x == 0, 0.0, jnp.expm1(x)), u)
+    # A zero less itself is +0.0, and keeps its gradient.
+    line = jnp.expm1(x)
+    line = jnp.where(line == 0, line - lax.stop_gradient(line), line)
+    u = jnp.where(y == 0, line, u)
     u = jnp.where(no_angle & jnp.isinf(x), jnp.where(x > 0, math.inf, -1.0), u)
-    return u, jnp.where((y == 0) | (no_angle & (x == -math.inf)), 0.0, v)
+    v = jnp.where(y == 0, y * _finite(jnp.exp(x)), v)
+    return u, jnp.where(no_angle & (x == -math.inf), 0.0, v)
 
 
 def _log(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Parts:
