@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar, Token
-from functools import wraps
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from ember_ml.backend import selection
 from ember_ml.backend.contract import Backend
+from ember_ml.backend.scope import Scope
 
 if TYPE_CHECKING:
     from ember_ml.tensor import Tensor
@@ -25,8 +24,6 @@ __all__ = [
     "to_device",
     "use_device",
 ]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 # The device chosen for each backend. A new mapping is stored on every change: contexts share it.
 _chosen: ContextVar[Mapping[str, str]] = ContextVar("ember_ml_device", default={})  # noqa: B039 - never written to
@@ -59,15 +56,14 @@ def get_device_of_tensor(tensor: object) -> str:
 
 def set_device(device: str) -> None:
     """Choose where the current backend creates tensors in this thread or task."""
-    _set(selection.current(), device)
+    _chosen.set(_with(selection.current(), device))
 
 
-def _set(backend: Backend, device: str) -> Token[Mapping[str, str]]:
-    canonical = backend.canonical_device(device)
-    return _chosen.set({**_chosen.get(), backend.name: canonical})
+def _with(backend: Backend, device: str) -> Mapping[str, str]:
+    return {**_chosen.get(), backend.name: backend.canonical_device(device)}
 
 
-class use_device:
+class use_device(Scope):
     """A scope in which the current backend creates tensors on another device.
 
     >>> with use_device("cpu"):
@@ -75,31 +71,11 @@ class use_device:
     'cpu'
     """
 
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self._tokens: list[Token[Mapping[str, str]]] = []
+    variable = _chosen
 
-    def __enter__(self) -> use_device:
-        self._tokens.append(_set(selection.current(), self.device))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _chosen.reset(self._tokens.pop())
-
-    def __call__(self, function: F) -> F:
-        device = self.device
-
-        @wraps(function)
-        def run(*args: Any, **options: Any) -> Any:
-            with use_device(device):
-                return function(*args, **options)
-
-        return run  # type: ignore[return-value]  # a wrapper of the same signature
+    def value(self) -> Mapping[str, str]:
+        """The choices of all backends, with this one of the current backend."""
+        return _with(selection.current(), self.choice)
 
 
 def to_device(x: object, /, device: str) -> Tensor:

@@ -7,10 +7,10 @@ cheap; on an accelerator it waits for all work that is queued, so there it must 
 from __future__ import annotations
 
 import os
-from contextvars import ContextVar, Token
-from types import TracebackType
+from contextvars import ContextVar
 from typing import Final
 
+from ember_ml.backend.scope import Scope
 from ember_ml.errors import DomainError
 
 __all__ = ["mode", "use_checks"]
@@ -32,7 +32,7 @@ def _checked(name: str) -> str:
     return name
 
 
-class use_checks:
+class use_checks(Scope):
     """A scope in which values are checked on the "cpu" (the default), on "all" devices or not.
 
     Compiled code never reads values, whatever is chosen here.
@@ -42,18 +42,7 @@ class use_checks:
     'all'
     """
 
-    def __init__(self, where: str) -> None:
-        self.where = _checked(where)
-        self._tokens: list[Token[str | None]] = []
+    variable = _chosen
 
-    def __enter__(self) -> use_checks:
-        self._tokens.append(_chosen.set(self.where))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _chosen.reset(self._tokens.pop())
+    def __init__(self, choice: str) -> None:
+        super().__init__(_checked(choice))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from math import copysign
 from types import ModuleType
@@ -144,7 +145,7 @@ class Kernels:
         return self._backend.from_numpy(array, spec)
 
 
-class Backend:
+class Backend(ABC):
     """An engine behind ember_ml. Subclass it, fill in the engine's differences, register it.
 
     Kernels take native arrays and positional options in the order of the array API standard
@@ -305,6 +306,7 @@ class Backend:
 
     # --- Arrays -----------------------------------------------------------------------------
 
+    @abstractmethod
     def from_numpy(
         self, array: np.ndarray[Any, Any], spec: Spec, copy: bool | None = None
     ) -> NativeArray:
@@ -312,11 +314,10 @@ class Backend:
 
         `copy=None` shares memory where the engine can, `False` raises where it cannot.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
         """A native array as a NumPy array, without a copy where memory allows."""
-        raise NotImplementedError
 
     def scalar(self, value: object, spec: Spec) -> NativeArray:
         """A 0-d operand of `spec` for a Python number."""
@@ -330,13 +331,13 @@ class Backend:
         """A new array whose values do not matter."""
         return self.full(shape, 0, spec)
 
+    @abstractmethod
     def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
         """`native` with another dtype; the same array where it has it already."""
-        raise NotImplementedError
 
+    @abstractmethod
     def copy(self, native: NativeArray) -> NativeArray:
         """A deep copy."""
-        raise NotImplementedError
 
     def getitem(self, native: NativeArray, key: tuple[Any, ...]) -> NativeArray:
         """`native[key]` for a key that is checked: see tensor/_indexing.py."""
@@ -436,7 +437,7 @@ class Backend:
         """`native` on another device (a canonical name)."""
         return native
 
-    def synchronize(self, device: str) -> None:
+    def synchronize(self, device: str) -> None:  # noqa: B027 - engines that do not queue need none
         """Wait until all work queued on `device` is done."""
 
     def memory_info(self, device: str) -> dict[str, int]:

@@ -13,12 +13,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from contextvars import ContextVar, Token
-from functools import wraps
-from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextvars import ContextVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from ember_ml.backend.contract import Backend
+from ember_ml.backend.scope import Scope
 from ember_ml.errors import BackendUnavailableError, UnknownBackendError
 
 if TYPE_CHECKING:
@@ -35,15 +35,12 @@ __all__ = [
     "use_backend",
 ]
 
-F = TypeVar("F", bound=Callable[..., Any])
 Loader = Callable[[], Backend]
 
 ENTRY_POINT_GROUP = "ember_ml.backends"
 ENVIRONMENT_VARIABLE = "EMBER_ML_BACKEND"
 # The order of preference; the import name whose presence tells that the engine is installed.
 _BUILT_IN = {"numpy": "numpy", "torch": "torch", "jax": "jax", "mlx": "mlx.core"}
-
-_CO_COROUTINE = 0x80
 
 _loaders: dict[str, Loader] = {}
 _loaded: dict[str, Backend] = {}
@@ -265,13 +262,7 @@ def _apple_silicon() -> bool:
     return sys.platform == "darwin" and os.uname().machine == "arm64"
 
 
-def _is_coroutine(function: Callable[..., Any]) -> bool:
-    # inspect.iscoroutinefunction asks the same; importing inspect doubles the cost of our import.
-    code = getattr(function, "__code__", None)
-    return code is not None and bool(code.co_flags & _CO_COROUTINE)
-
-
-class use_backend:
+class use_backend(Scope):
     """A scope with another backend, as a context manager or a decorator.
 
     >>> with use_backend("numpy"):
@@ -279,36 +270,8 @@ class use_backend:
     'numpy'
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._tokens: list[Token[Backend | None]] = []
+    variable = _chosen
 
-    def __enter__(self) -> use_backend:
-        self._tokens.append(_chosen.set(load(self.name)))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _chosen.reset(self._tokens.pop())
-
-    def __call__(self, function: F) -> F:
-        name = self.name
-        if _is_coroutine(function):
-
-            @wraps(function)
-            async def run_async(*args: Any, **options: Any) -> Any:
-                with use_backend(name):
-                    return await function(*args, **options)
-
-            return run_async  # type: ignore[return-value]  # a wrapper of the same signature
-
-        @wraps(function)
-        def run(*args: Any, **options: Any) -> Any:
-            with use_backend(name):
-                return function(*args, **options)
-
-        return run  # type: ignore[return-value]  # a wrapper of the same signature
+    def value(self) -> Backend:
+        """The backend of the name, loaded where it is not yet."""
+        return load(self.choice)
