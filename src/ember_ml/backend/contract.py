@@ -46,7 +46,8 @@ class Spec:
     """Where and what a tensor is: its backend, device and dtype, as one shared object.
 
     Two tensors that agree in all three hold the same Spec, so that the fast path of every op
-    asks one question. `kernels` maps op names to what runs for tensors of this spec.
+    asks one question. `kernels` maps op names to what runs for tensors of this spec, and `whole`
+    those of reductions to what runs where all axes are reduced.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class Spec:
         "native_type",
         "settles",
         "weak",
+        "whole",
     )
 
     def __init__(self, backend: Backend, dtype: DType, device: str) -> None:
@@ -67,6 +69,7 @@ class Spec:
         self.native_type: Final[type] = backend.native_type
         self.settles: Final = backend.settles
         self.kernels: Final[dict[str, Entry]] = {}
+        self.whole: Final[dict[str, Entry]] = {}
         # The Python scalars that take this dtype beside a tensor of it, instead of changing it.
         self.weak: Final[frozenset[type]] = _WEAK[dtype.kind]
         self._scalars: Final[dict[object, NativeArray]] = {}
@@ -165,6 +168,8 @@ class Backend(ABC):
     namespaces: Mapping[str, tuple[object, ...]]
     # Kernels of this backend's own, by full op name.
     overrides: Mapping[str, Kernel]
+    # For the kernel of a reduction, the one that reduces all axes with fewer steps.
+    whole: Mapping[Kernel, Kernel] = {}
     # The engine's name for an op where it differs from the standard's.
     aliases: Mapping[str, str] = {}
     # Functions of the engine that share a name with an op but not its meaning.
@@ -235,6 +240,14 @@ class Backend(ABC):
         found = spec.kernels.get(name)
         if found is None:
             found = spec.kernels[name] = _settle(spec, name)
+        return found
+
+    def whole_entry(self, spec: Spec, name: str) -> Entry:
+        """The same for a reduction of all axes, whose kernel takes the array alone."""
+        found = spec.whole.get(name)
+        if found is None:
+            kernel, result = self.entry(spec, name)
+            found = spec.whole[name] = (self.whole.get(kernel, kernel), result)
         return found
 
     def kernel(self, name: str, dtype: DType) -> Kernel:

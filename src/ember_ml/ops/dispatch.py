@@ -132,15 +132,13 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
             plain = reduce(name, fill(x.native, x._spec), axis, keepdims)
             return fill_grad(plain.native, plain._spec)
     spec = x._spec
+    whole = axis is None and not keepdims
     try:
-        kernel, result = spec.kernels[name]
+        kernel, result = spec.whole[name] if whole else spec.kernels[name]
     except KeyError:
-        kernel, result = spec.backend.entry(spec, name)
+        kernel, result = (spec.backend.whole_entry if whole else spec.backend.entry)(spec, name)
     try:
-        if axis is None and not keepdims:
-            native = kernel(x.native)
-        else:
-            native = kernel(x.native, axis=axis, keepdims=keepdims)
+        native = kernel(x.native) if whole else kernel(x.native, axis=axis, keepdims=keepdims)
     except Exception as error:
         raise explain(name, error, (x,), axis=axis) from error
     if result.settles and type(native) is not result.native_type:

@@ -38,6 +38,7 @@ class MlxBackend(Backend):
     }
     namespaces = {"": (mx,), "fft": (mx.fft,)}
     overrides = {**elementwise.OVERRIDES, **kernels.OVERRIDES, **linearalg.OVERRIDES}
+    whole = summation.WHOLE
     # mx.repeat takes one count for all; mx.count_nonzero counts in int32.
     shadowed = frozenset(("count_nonzero", "repeat", "unique", "var"))
     max_ndim = None

@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "WHOLE"]
 
 Array = Any  # mx.array; its operators are untyped
 
@@ -23,12 +23,16 @@ def _sum(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
     if x.size <= _BLOCK:
         return mx.sum(x, axis=axis, keepdims=keepdims)
     if axis is None and not keepdims:
-        return mx.sum(_shortened(x.reshape(-1), 0))
+        return _sum_all(x)
     out = x
     for one in _axes(axis, x.ndim):
         out = mx.sum(_shortened(out, one), axis=one, keepdims=True)
     # MLX tells what is wrong with the axes, and which shape is asked for.
     return out.reshape(mx.sum(x, axis=axis, keepdims=keepdims).shape)
+
+
+def _sum_all(x: Array) -> Array:
+    return mx.sum(x if x.size <= _BLOCK else _shortened(x.reshape(-1), 0))
 
 
 def _axes(axis: Any, ndim: int) -> list[int]:
@@ -61,3 +65,4 @@ def _mean(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 KERNELS: Final[dict[str, Kernel]] = {"sum": _sum, "mean": _mean}
+WHOLE: Final[dict[Kernel, Kernel]] = {_sum: _sum_all}

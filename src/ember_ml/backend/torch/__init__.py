@@ -48,6 +48,7 @@ class TorchBackend(Backend):
     native_dtypes = {d: getattr(torch, d.name) for d in dtypes.ALL}
     namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
     overrides = kernels.OVERRIDES
+    whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True
 

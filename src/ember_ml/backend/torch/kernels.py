@@ -10,7 +10,7 @@ from ember_ml.backend.contract import Kernel
 from ember_ml.backend.torch.tracing import readable
 from ember_ml.errors import LinAlgError, ShapeError
 
-__all__ = ["ALIASES", "HOSTED", "OVERRIDES"]
+__all__ = ["ALIASES", "HOSTED", "OVERRIDES", "WHOLE"]
 
 Tensor = torch.Tensor
 
@@ -264,3 +264,4 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     },
     **{f"fft.{name}": _transform(name) for name in _TRANSFORMS},
 }
+WHOLE: Final[dict[Kernel, Kernel]] = {_sum: torch.sum, _mean: torch.mean}
