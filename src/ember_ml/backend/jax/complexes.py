@@ -120,15 +120,23 @@ def _sqrt(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Par
     return u, jnp.where((y == math.inf) | (no_angle & (x == -math.inf)), math.inf, v)
 
 
+def _one_nan(x: NativeArray, y: NativeArray) -> NativeArray:
+    """Where one part is NaN and the other finite: XLA takes a large one for the whole number."""
+    return (jnp.isnan(x) & jnp.isfinite(y)) | (jnp.isfinite(x) & jnp.isnan(y))
+
+
 def _acos(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Parts:
+    v = jnp.where(_one_nan(x, y), math.nan, v)
     return jnp.where((x == 0) & jnp.isnan(y), math.pi / 2, u), v
 
 
 def _acosh(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Parts:
+    u = jnp.where(_one_nan(x, y), math.nan, u)
     return u, jnp.where((x == 0) & jnp.isnan(y), math.pi / 2, v)
 
 
 def _asinh(x: NativeArray, y: NativeArray, u: NativeArray, v: NativeArray) -> Parts:
+    u = jnp.where(_one_nan(x, y), math.nan, u)
     return u, jnp.where(jnp.isnan(x) & (y == 0), 0.0, v)
 
 
