@@ -43,11 +43,12 @@ from ember_ml.errors import (
     IntegerDivisionError,
     LinAlgError,
     OutOfBoundsError,
+    ReadOnlyError,
     ShapeError,
     UnknownBackendError,
     UnsupportedOpError,
 )
-from ember_ml.tensor import EmberTensor, Tensor
+from ember_ml.tensor import EmberTensor, Storage, Tensor, TensorView, TensorViewMut
 
 from ember_ml import nn, ops  # isort: skip  # ops are written over Tensor
 from ember_ml.devices import (
@@ -78,8 +79,12 @@ __all__ = [
     "IntegerDivisionError",
     "LinAlgError",
     "OutOfBoundsError",
+    "ReadOnlyError",
     "ShapeError",
+    "Storage",
     "Tensor",
+    "TensorView",
+    "TensorViewMut",
     "UnknownBackendError",
     "UnsupportedOpError",
     "__version__",

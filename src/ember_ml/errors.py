@@ -5,6 +5,7 @@
     ├── AxisError               (ValueError, IndexError)   an axis the tensor does not have
     ├── DTypeError              (TypeError)    a dtype that op, backend or promotion refuse
     ├── DomainError             (ValueError)   a value for which the op is not defined
+    ├── ReadOnlyError           (ValueError)   a write to what is only for reading
     ├── OutOfBoundsError        (IndexError)   an index beyond its axis
     ├── IntegerDivisionError    (ZeroDivisionError)   an integer divided by zero
     ├── LinAlgError             (numpy.linalg.LinAlgError)   a matrix the factorisation cannot take
@@ -32,6 +33,7 @@ __all__ = [
     "IntegerDivisionError",
     "LinAlgError",
     "OutOfBoundsError",
+    "ReadOnlyError",
     "ShapeError",
     "UnknownBackendError",
     "UnsupportedOpError",
@@ -56,6 +58,10 @@ class DTypeError(EmberError, TypeError):
 
 class DomainError(EmberError, ValueError):
     """A value lies outside of what the operation is defined for."""
+
+
+class ReadOnlyError(EmberError, ValueError):
+    """A write to a tensor that is only for reading."""
 
 
 class OutOfBoundsError(EmberError, IndexError):

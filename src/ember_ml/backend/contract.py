@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from math import copysign
 from types import ModuleType
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from ember_ml import dtypes
 from ember_ml.backend import checks
 from ember_ml.dtypes import DType
 from ember_ml.errors import DeviceError, DomainError, DTypeError, UnsupportedOpError
+
+if TYPE_CHECKING:
+    from ember_ml.tensor.layout import Layout
 
 __all__ = ["Backend", "Entry", "Kernel", "Kernels", "NativeArray", "Spec", "host_memory"]
 
@@ -174,8 +177,10 @@ class Backend(ABC):
     aliases: Mapping[str, str] = {}
     # Functions of the engine that share a name with an op but not its meaning.
     shadowed: frozenset[str] = frozenset()
-    # True where a native array can be written in place.
+    # True where a native array can be written in place, and its slices are views of it.
     mutable: bool = False
+    # True where views can run backwards.
+    reverses: bool = False
     # The largest number of axes; None where there is no limit.
     max_ndim: int | None = 64
     # True where the engine itself raises IndexError for integer arrays out of bounds.
@@ -368,6 +373,47 @@ class Backend(ABC):
     def shares_memory(self, a: NativeArray, b: NativeArray) -> bool:
         """True where writing one array could change the other."""
         return a is b
+
+    def finish(self, native: NativeArray) -> None:  # noqa: B027 - most engines compute at once
+        """Compute an array that is lazy."""
+
+    def is_view(self, native: NativeArray, base: NativeArray) -> bool:
+        """True where `native`, made of all elements of `base`, lies in its memory."""
+        return self.shares_memory(native, base)
+
+    def writable(self, native: NativeArray) -> bool:
+        """True where the memory of an array is ours to write to."""
+        return True
+
+    def owns_memory(self, native: NativeArray) -> bool:
+        """True where no other array of the engine is known to lie in the memory of this one."""
+        return False
+
+    def memory_of(
+        self, native: NativeArray
+    ) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
+        """The address of an array, its shape, its strides in bytes, and bytes of an element."""
+        raise UnsupportedOpError(f"the '{self.name}' backend does not tell where arrays lie")
+
+    def read_layout(self, root: NativeArray, layout: Layout) -> NativeArray:
+        """The elements of `root`, in C order, that a layout names; a view where there are any."""
+        indices = self.from_numpy(layout.indices(), self.spec(dtypes.int64, self.device_of(root)))
+        return self.getitem(self.kernels.reshape(root, (-1,)), (indices,))
+
+    def write_layout(
+        self, root: NativeArray, layout: Layout, value: NativeArray, sole: bool
+    ) -> NativeArray:
+        """Write a value, which broadcasts, at a layout; gives the array that holds it.
+
+        Where arrays do not change, `sole` says that the memory of `root` may be used again.
+        """
+        indices = self.from_numpy(layout.indices(), self.spec(dtypes.int64, self.device_of(root)))
+        flat = self.setitem(self.kernels.reshape(root, (-1,)), (indices,), value)
+        return self.kernels.reshape(flat, tuple(root.shape))
+
+    def leaks(self, before: NativeArray, after: NativeArray) -> bool:
+        """True where `after` exists only in a trace that `before` outlives."""
+        return False
 
     def is_traced(self, native: NativeArray) -> bool:
         """True where the array has no values yet, because a compiler is tracing."""

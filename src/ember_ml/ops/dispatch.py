@@ -14,10 +14,10 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.dtypes import DType
-from ember_ml.errors import BackendMismatchError, DeviceError, DTypeError, ShapeError
+from ember_ml.errors import BackendMismatchError, DeviceError
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import REGISTRY
-from ember_ml.tensor import convert
+from ember_ml.tensor import convert, views
 from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, fill_grad
 
 __all__ = [
@@ -130,7 +130,7 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
         x = convert.to_tensor(x)
         if type(x) is not Tensor:
             plain = reduce(name, fill(x.native, x._spec), axis, keepdims)
-            return fill_grad(plain.native, plain._spec)
+            return fill_grad(plain.native, plain._spec) if type(x) is GradTensor else plain
     spec = x._spec
     whole = axis is None and not keepdims
     try:
@@ -262,20 +262,22 @@ def _common_dtype(name: str, strong: list[Tensor], weak: list[object]) -> DType:
     return found
 
 
-def in_place(target: Any, result: Tensor) -> Tensor:
-    """Write a result over the tensor it came from: its dtype and shape must not change."""
-    if result._spec is not target._spec:
-        raise DTypeError(
-            f"an in-place operation on a {target.dtype} tensor would give {result.dtype}; "
-            f"write x = x + y instead, or cast first"
-        )
-    if result.shape != target.shape:
-        raise ShapeError(
-            f"an in-place operation on shape {target.shape} would give shape {result.shape}; "
-            f"write x = x + y instead"
-        )
-    try:
-        target.native = target._spec.backend.assign(target.native, result.native)
-    except Exception as error:
-        raise explain("in-place write", error, (target,)) from error
+def in_place(name: str, target: Any, other: object) -> Tensor:
+    """Run a two-operand op and write its result over the first: dtype and shape must not change."""
+    if type(target) is GradTensor:
+        result = binary(name, target, other)
+        views.require_same(target, result)
+        try:
+            target.native = target._spec.backend.assign(target.native, result.native)
+        except Exception as error:
+            raise explain("in-place write", error, (target,)) from error
+        return target
+    storage = views.writable_storage(target)
+    with storage.lock:  # no other write comes between the reading and the writing
+        result = binary(name, target, other)
+        views.require_same(target, result)
+        try:
+            views.assign(target, result)
+        except Exception as error:
+            raise explain("in-place write", error, (target,)) from error
     return target  # type: ignore[no-any-return]  # a Tensor, whose class the mixin cannot name

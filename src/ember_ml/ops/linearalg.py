@@ -14,7 +14,7 @@ from ember_ml.ops.axes import axes_of, axis_of, broadcast, integer_of
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import ANY, BOOLEAN, FLOATING, LINALG, NUMERIC, op
 from ember_ml.ops.searching import where
-from ember_ml.tensor import convert
+from ember_ml.tensor import convert, views
 from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import Axis, DTypeLike, TensorLike
 
@@ -111,7 +111,7 @@ def matrix_transpose(x: TensorLike, /) -> Tensor:
     >>> matrix_transpose([[1, 2], [3, 4]]).tolist()
     [[1, 3], [2, 4]]
     """
-    return dispatch.call("matrix_transpose", matrix_of("matrix_transpose", x))
+    return views.rearranged("matrix_transpose", matrix_of("matrix_transpose", x))
 
 
 @op(accepts=NUMERIC, lift="int", arity=2)

@@ -11,8 +11,8 @@ from ember_ml.ops import dispatch
 from ember_ml.ops.axes import axes_of, axis_of, broadcast, integer_of, shape_of
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import op
-from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor import convert, views
+from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 from ember_ml.typing import Axis, ShapeLike, TensorLike
 
 __all__ = [
@@ -56,7 +56,7 @@ def broadcast_to(x: TensorLike, /, shape: ShapeLike) -> Tensor:
     target = shape_of("broadcast_to", shape)
     if broadcast("broadcast_to", [tensor.shape, target]) != target:
         raise ShapeError(f"ops.broadcast_to cannot make shape {target} of {tensor.shape}")
-    return dispatch.call("broadcast_to", tensor, target)
+    return views.rearranged("broadcast_to", tensor, target)
 
 
 @op()
@@ -69,7 +69,7 @@ def broadcast_arrays(*arrays: TensorLike) -> tuple[Tensor, ...]:
     home = dispatch.home_of("broadcast_arrays", arrays)
     tensors = [convert.to_tensor(x, home) for x in arrays]
     shape = broadcast("broadcast_arrays", [t.shape for t in tensors])
-    return tuple(dispatch.call("broadcast_to", t, shape) for t in tensors)
+    return tuple(views.rearranged("broadcast_to", t, shape) for t in tensors)
 
 
 @op()
@@ -143,7 +143,7 @@ def expand_dims(x: TensorLike, /, axis: int | tuple[int, ...] = 0) -> Tensor:
     axes = set(axes_of("expand_dims", axis, tensor.ndim + count))
     sides = iter(tensor.shape)
     shape = tuple(1 if i in axes else next(sides) for i in range(tensor.ndim + count))
-    return dispatch.call("reshape", tensor, shape)
+    return views.rearranged("reshape", tensor, shape)
 
 
 @op()
@@ -161,7 +161,7 @@ def squeeze(x: TensorLike, /, axis: int | tuple[int, ...]) -> Tensor:
                 f"ops.squeeze got axis {one} of shape {tensor.shape}, whose length is not one"
             )
     shape = tuple(side for i, side in enumerate(tensor.shape) if i not in axes)
-    return dispatch.call("reshape", tensor, shape)
+    return views.rearranged("reshape", tensor, shape)
 
 
 @op()
@@ -172,7 +172,7 @@ def flip(x: TensorLike, /, *, axis: Axis = None) -> Tensor:
     [3, 2, 1]
     """
     tensor = convert.to_tensor(x)
-    return dispatch.call("flip", tensor, axes_of("flip", axis, tensor.ndim))
+    return views.rearranged("flip", tensor, axes_of("flip", axis, tensor.ndim))
 
 
 @op()
@@ -194,7 +194,7 @@ def moveaxis(
         raise AxisError(f"ops.moveaxis got {len(old)} sources for {len(new)} destinations")
     rest = iter(i for i in range(tensor.ndim) if i not in old)
     order = [old[new.index(i)] if i in new else next(rest) for i in range(tensor.ndim)]
-    return dispatch.call("permute_dims", tensor, tuple(order))
+    return views.rearranged("permute_dims", tensor, tuple(order))
 
 
 @op()
@@ -210,7 +210,7 @@ def permute_dims(x: TensorLike, /, axes: Sequence[int]) -> Tensor:
         raise AxisError(
             f"ops.permute_dims got axes {order} for a tensor of {tensor.ndim} axes; name each once"
         )
-    return dispatch.call("permute_dims", tensor, order)
+    return views.rearranged("permute_dims", tensor, order)
 
 
 def transpose(x: TensorLike, /, axes: Sequence[int] | None = None) -> Tensor:
@@ -257,13 +257,13 @@ def reshape(x: TensorLike, /, shape: ShapeLike, *, copy: bool | None = None) -> 
     """
     tensor = convert.to_tensor(x)
     target = _complete(tensor, shape_of("reshape", shape, unknown=True))
-    out = dispatch.call("reshape", tensor, target)
+    out = views.rearranged("reshape", tensor, target)
     if copy is None:
         return out
-    shares = tensor._spec.backend.shares_memory(tensor.native, out.native)
+    shares = views.shares_memory(tensor, out)
     if copy and shares:
         return out.copy()
-    if not copy and not shares and tensor._spec.backend.mutable and tensor.size:
+    if not copy and not shares and tensor.size and type(tensor) is not GradTensor:
         raise DomainError(
             f"ops.reshape(copy=False) of shape {tensor.shape} to {target} needs a copy"
         )

@@ -12,14 +12,14 @@ from ember_ml.backend import selection
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.dtypes import DType, DTypeLike
 from ember_ml.errors import DTypeError, ShapeError
-from ember_ml.tensor.methods import Methods
+from ember_ml.tensor.sharing import Sharing
 
 __all__ = ["EmberTensor", "GradTensor", "Tensor"]
 
 _DLPACK_CPU = (1, 0)
 
 
-class Tensor(Methods):
+class Tensor(Sharing):
     """An n-dimensional array of one dtype, on one device, of one backend.
 
     `data` is a number, a nested list, a NumPy array, a native array of any engine or a tensor.
@@ -47,7 +47,7 @@ class Tensor(Methods):
             if isinstance(made, GradTensor):
                 return made.detach()
             # The caller gets an object of its own, also where `data` was a tensor already.
-            return fill(made.native, made._spec) if made is data else made
+            return views.alias(made) if made is data else made
         return require_grad(made)
 
     # --- What it is -------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Tensor(Methods):
     @property
     def T(self) -> Tensor:
         """The transpose of a matrix; more axes take `mT` or `ops.permute_dims`."""
-        if len(self.native.shape) != 2:
+        if self.ndim != 2:
             raise ShapeError(
                 f"Tensor.T takes a matrix, not shape {self.shape}; "
                 f"use .mT for stacks of matrices or ops.permute_dims"
@@ -145,7 +145,10 @@ class Tensor(Methods):
         >>> Tensor([[1, 2], [3, 4]]).tolist()
         [[1, 2], [3, 4]]
         """
-        return self._host().tolist()
+        if getattr(self, "_home", None) is None:
+            return self._host().tolist()
+        with views.storage_of(self).lock:  # no half of a write is seen
+            return self._host().tolist()
 
     def item(self) -> Any:
         """The value of a tensor with one element, as a Python number."""
@@ -155,7 +158,7 @@ class Tensor(Methods):
 
     def _host(self) -> np.ndarray[Any, Any]:
         """The values in a NumPy dtype whose scalars are Python numbers."""
-        array = self.numpy()
+        array = self._spec.backend.to_numpy(self.native)
         return array.astype(np.float32) if self._spec.dtype is dtypes.bfloat16 else array
 
     def __array__(
@@ -233,11 +236,14 @@ class Tensor(Methods):
 
     def copy(self) -> Tensor:
         """A tensor with memory of its own."""
-        return like(self, self._spec.backend.copy(self.native))
+        if getattr(self, "_home", None) is None:
+            return like(self, self._spec.backend.copy(self.native))
+        with views.storage_of(self).lock:  # no half of a write is copied
+            return like(self, self._spec.backend.copy(self.native))
 
     def detach(self) -> Tensor:
-        """The same values, cut off from gradients."""
-        return fill(self.native, self._spec)
+        """The same memory, cut off from gradients."""
+        return views.alias(self)
 
     # --- Python's conversions ---------------------------------------------------------------
 
@@ -268,15 +274,15 @@ class Tensor(Methods):
         return value
 
     def __len__(self) -> int:
-        if not self.native.shape:
+        if not self.shape:
             raise ShapeError("len() of a 0-d tensor: it has no axis; use .item()")
-        return int(self.native.shape[0])
+        return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         """The tensors along the first axis."""
-        if not self.native.shape:
+        if not self.shape:
             raise ShapeError("a 0-d tensor cannot be iterated: it has no axis; use .item()")
-        return (self[i] for i in range(self.native.shape[0]))
+        return (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, value: object) -> bool:
         return bool(ops.any(ops.equal(self, value)))
@@ -377,7 +383,7 @@ def fill_grad(native: NativeArray, spec: Spec) -> Tensor:
 
 def like(x: Tensor, native: NativeArray) -> Tensor:
     """A tensor of the spec of `x`, which needs gradients where `x` does."""
-    return fill(native, x._spec) if type(x) is Tensor else fill_grad(native, x._spec)
+    return fill_grad(native, x._spec) if type(x) is GradTensor else fill(native, x._spec)
 
 
 def require_grad(x: Tensor) -> Tensor:
@@ -411,6 +417,16 @@ def restore(
 import ember_ml.ops as ops  # noqa: E402
 from ember_ml import dtypes  # noqa: E402
 from ember_ml.ops import dispatch, namespace  # noqa: E402
-from ember_ml.tensor import convert, display, indexing, methods  # noqa: E402
+from ember_ml.ops import axes  # noqa: E402
+from ember_ml.tensor import (  # noqa: E402
+    convert,
+    display,
+    indexing,
+    iteration,
+    methods,
+    sharing,
+    views,
+)
 
 methods.bind(ops=ops, dispatch=dispatch)
+sharing.bind(ops=ops, axes=axes, indexing=indexing, iteration=iteration, views=views)

@@ -13,10 +13,10 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend
-from ember_ml.errors import DTypeError, OutOfBoundsError, ShapeError
+from ember_ml.errors import DTypeError, EmberError, OutOfBoundsError, ShapeError
 from ember_ml.ops.explain import explain
-from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, like
+from ember_ml.tensor import convert, views
+from ember_ml.tensor.core import GradTensor, Tensor, like
 
 __all__ = ["get", "put"]
 
@@ -24,7 +24,9 @@ __all__ = ["get", "put"]
 def get(x: Tensor, key: Any) -> Tensor:
     """The elements of `x` at `key`."""
     backend = x._spec.backend
-    checked, _ = read_key(x, key)
+    checked, advanced = read_key(x, key)
+    if not advanced:
+        return views.sliced(x, checked)
     try:
         native = backend.getitem(x.native, checked)
     except Exception as error:
@@ -40,10 +42,15 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     backend = spec.backend
     if backend.is_traced(x.native):
         raise DTypeError("a tensor cannot be written to while it is traced; use ops.where")
-    checked, _ = read_key(x, key)
+    checked, advanced = read_key(x, key)
     native = _value(x, value)
     try:
-        x.native = backend.setitem(x.native, checked, native)
+        if type(x) is GradTensor:
+            x.native = backend.setitem(x.native, checked, native)
+        else:
+            views.put(x, checked, advanced, native)
+    except EmberError:
+        raise
     except Exception as error:
         raise _explain_put(x, key, value, error) from error
 

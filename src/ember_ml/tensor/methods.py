@@ -23,10 +23,13 @@ Axis = int | tuple[int, ...] | None
 class Operators:
     """A native array with its spec, and Python's operators on it."""
 
-    __slots__ = ("_spec", "native")
+    __slots__ = ("_home", "_spec", "native")
 
     native: NativeArray
     _spec: Spec
+    # Whom the memory belongs to, once it is shared or written: see tensor/storage.py. Results of
+    # ops leave the slot empty.
+    _home: Any
 
     # --- Arithmetic ---------------------------------------------------------------------
 
@@ -37,7 +40,7 @@ class Operators:
         return dispatch.binary("add", other, self)
 
     def __iadd__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("add", self, other))
+        return dispatch.in_place("add", self, other)
 
     def __sub__(self, other: Any, /) -> Tensor:
         return dispatch.binary("subtract", self, other)
@@ -46,7 +49,7 @@ class Operators:
         return dispatch.binary("subtract", other, self)
 
     def __isub__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("subtract", self, other))
+        return dispatch.in_place("subtract", self, other)
 
     def __mul__(self, other: Any, /) -> Tensor:
         return dispatch.binary("multiply", self, other)
@@ -55,7 +58,7 @@ class Operators:
         return dispatch.binary("multiply", other, self)
 
     def __imul__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("multiply", self, other))
+        return dispatch.in_place("multiply", self, other)
 
     def __truediv__(self, other: Any, /) -> Tensor:
         return dispatch.binary("divide", self, other)
@@ -64,7 +67,7 @@ class Operators:
         return dispatch.binary("divide", other, self)
 
     def __itruediv__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("divide", self, other))
+        return dispatch.in_place("divide", self, other)
 
     def __floordiv__(self, other: Any, /) -> Tensor:
         return dispatch.binary("floor_divide", self, other)
@@ -73,7 +76,7 @@ class Operators:
         return dispatch.binary("floor_divide", other, self)
 
     def __ifloordiv__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("floor_divide", self, other))
+        return dispatch.in_place("floor_divide", self, other)
 
     def __mod__(self, other: Any, /) -> Tensor:
         return dispatch.binary("remainder", self, other)
@@ -82,7 +85,7 @@ class Operators:
         return dispatch.binary("remainder", other, self)
 
     def __imod__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("remainder", self, other))
+        return dispatch.in_place("remainder", self, other)
 
     def __pow__(self, other: Any, /) -> Tensor:
         return dispatch.binary("pow", self, other)
@@ -91,7 +94,7 @@ class Operators:
         return dispatch.binary("pow", other, self)
 
     def __ipow__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("pow", self, other))
+        return dispatch.in_place("pow", self, other)
 
     def __matmul__(self, other: Any, /) -> Tensor:
         return dispatch.binary("matmul", self, other)
@@ -100,7 +103,7 @@ class Operators:
         return dispatch.binary("matmul", other, self)
 
     def __imatmul__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("matmul", self, other))
+        return dispatch.in_place("matmul", self, other)
 
     def __and__(self, other: Any, /) -> Tensor:
         return dispatch.binary("bitwise_and", self, other)
@@ -109,7 +112,7 @@ class Operators:
         return dispatch.binary("bitwise_and", other, self)
 
     def __iand__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("bitwise_and", self, other))
+        return dispatch.in_place("bitwise_and", self, other)
 
     def __or__(self, other: Any, /) -> Tensor:
         return dispatch.binary("bitwise_or", self, other)
@@ -118,7 +121,7 @@ class Operators:
         return dispatch.binary("bitwise_or", other, self)
 
     def __ior__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("bitwise_or", self, other))
+        return dispatch.in_place("bitwise_or", self, other)
 
     def __xor__(self, other: Any, /) -> Tensor:
         return dispatch.binary("bitwise_xor", self, other)
@@ -127,7 +130,7 @@ class Operators:
         return dispatch.binary("bitwise_xor", other, self)
 
     def __ixor__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("bitwise_xor", self, other))
+        return dispatch.in_place("bitwise_xor", self, other)
 
     def __lshift__(self, other: Any, /) -> Tensor:
         return dispatch.binary("bitwise_left_shift", self, other)
@@ -136,7 +139,7 @@ class Operators:
         return dispatch.binary("bitwise_left_shift", other, self)
 
     def __ilshift__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("bitwise_left_shift", self, other))
+        return dispatch.in_place("bitwise_left_shift", self, other)
 
     def __rshift__(self, other: Any, /) -> Tensor:
         return dispatch.binary("bitwise_right_shift", self, other)
@@ -145,7 +148,7 @@ class Operators:
         return dispatch.binary("bitwise_right_shift", other, self)
 
     def __irshift__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place(self, dispatch.binary("bitwise_right_shift", self, other))
+        return dispatch.in_place("bitwise_right_shift", self, other)
 
     def __divmod__(self, other: Any, /) -> tuple[Tensor, Tensor]:
         return self // other, self % other
@@ -264,19 +267,19 @@ class Methods(Operators):
 
     def transpose(self, *axes: Any) -> Tensor:
         """The axes in another order; without arguments, reversed."""
-        order = _spread(axes) or tuple(range(len(self.native.shape)))[::-1]
+        order = _spread(axes) or tuple(range(self.ndim))[::-1]
         return ops.permute_dims(self, order)
 
     def swapaxes(self, first: int, second: int) -> Tensor:
         """Two axes in each other's place."""
-        order = list(range(len(self.native.shape)))
+        order = list(range(self.ndim))
         order[first], order[second] = order[second], order[first]
         return ops.permute_dims(self, tuple(order))
 
     def squeeze(self, axis: Axis = None) -> Tensor:
         """Without the axes of length one: those given, or all."""
         if axis is None:
-            axis = tuple(i for i, side in enumerate(self.native.shape) if side == 1)
+            axis = tuple(i for i, side in enumerate(self.shape) if side == 1)
         return ops.squeeze(self, axis)
 
     def expand_dims(self, axis: int | tuple[int, ...]) -> Tensor:

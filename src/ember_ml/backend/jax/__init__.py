@@ -15,9 +15,10 @@ from jax.core import Tracer
 from ember_ml import devices as _devices
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
-from ember_ml.backend.jax import kernels, linearalg
+from ember_ml.backend.jax import kernels, layouts, linearalg
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, ShapeError, UnsupportedOpError
+from ember_ml.tensor.layout import Layout
 
 __all__ = ["JaxBackend", "load"]
 
@@ -118,6 +119,17 @@ class JaxBackend(Backend):
         if shape == native.shape:
             return native.at[key].set(value)
         return native.reshape(shape).at[key].set(value).reshape(native.shape)
+
+    def read_layout(self, root: NativeArray, layout: Layout) -> NativeArray:
+        return layouts.read(root, layout)
+
+    def write_layout(
+        self, root: NativeArray, layout: Layout, value: NativeArray, sole: bool
+    ) -> NativeArray:
+        return layouts.write(root, layout, value, sole)
+
+    def leaks(self, before: NativeArray, after: NativeArray) -> bool:
+        return isinstance(after, Tracer) and not isinstance(before, Tracer)
 
     def is_traced(self, native: NativeArray) -> bool:
         return isinstance(native, Tracer)

@@ -15,10 +15,11 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
-from ember_ml.backend.mlx import elementwise, indexing, kernels, linearalg, summation
+from ember_ml.backend.mlx import elementwise, indexing, kernels, layouts, linearalg, summation
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, require_values
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError
+from ember_ml.tensor.layout import Layout
 
 __all__ = ["MlxBackend", "load"]
 
@@ -148,6 +149,19 @@ class MlxBackend(Backend):
     def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         with self._placed(self.dtype_of(native)):
             return indexing.put(native, key, value)
+
+    def finish(self, native: NativeArray) -> None:
+        require_values(native)
+
+    def read_layout(self, root: NativeArray, layout: Layout) -> NativeArray:
+        with self._placed(self.dtype_of(root)):
+            return layouts.read(root, layout)
+
+    def write_layout(
+        self, root: NativeArray, layout: Layout, value: NativeArray, sole: bool
+    ) -> NativeArray:
+        with self._placed(self.dtype_of(root)):
+            return layouts.write(root, layout, value, sole)
 
     def is_traced(self, native: NativeArray) -> bool:
         return not evaluated(native)

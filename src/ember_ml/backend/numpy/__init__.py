@@ -9,9 +9,10 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
-from ember_ml.backend.numpy import kernels
+from ember_ml.backend.numpy import kernels, layouts
 from ember_ml.dtypes import DType
-from ember_ml.errors import ShapeError
+from ember_ml.errors import ReadOnlyError
+from ember_ml.tensor.layout import Layout
 
 __all__ = ["NumpyBackend", "load"]
 
@@ -50,6 +51,7 @@ class NumpyBackend(Backend):
     namespaces = {"": (np,), "linalg": (np.linalg,), "fft": (np.fft,)}
     overrides = kernels.OVERRIDES
     mutable = True
+    reverses = True
     settles = True
     checks_indices = True
 
@@ -99,6 +101,35 @@ class NumpyBackend(Backend):
         native[...] = value
         return native
 
+    def getitem(self, native: NativeArray, key: tuple[Any, ...]) -> NativeArray:
+        found = native[key]
+        # One element comes as a scalar, which is no view.
+        return found if type(found) is np.ndarray else native[(*key, ...)]
+
+    def is_view(self, native: NativeArray, base: NativeArray) -> bool:
+        owner = native.base
+        return owner is not None and (owner is base or owner is base.base)
+
+    def writable(self, native: NativeArray) -> bool:
+        return bool(native.flags.writeable)
+
+    def owns_memory(self, native: NativeArray) -> bool:
+        return native.base is None  # views of a view count as views of what that lies in
+
+    def memory_of(
+        self, native: NativeArray
+    ) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
+        return native.ctypes.data, native.shape, native.strides, native.itemsize
+
+    def read_layout(self, root: NativeArray, layout: Layout) -> NativeArray:
+        return layouts.read(root, layout)
+
+    def write_layout(
+        self, root: NativeArray, layout: Layout, value: NativeArray, sole: bool
+    ) -> NativeArray:
+        layouts.write(root, layout, value)
+        return root
+
     def shares_memory(self, a: NativeArray, b: NativeArray) -> bool:
         return np.may_share_memory(a, b)
 
@@ -133,7 +164,7 @@ def _writable(native: NativeArray) -> NativeArray:
     if native.flags.writeable:
         return native
     if _is_broadcast(native):
-        raise ShapeError("a broadcast tensor cannot be written to; write to a .copy() of it")
+        raise ReadOnlyError("a broadcast tensor cannot be written to; write to a .copy() of it")
     return native.copy()
 
 

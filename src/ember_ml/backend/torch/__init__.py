@@ -23,11 +23,13 @@ from ember_ml.backend.torch import (
     elementwise,
     indexing,
     kernels,
+    layouts,
     tracing,
     unsigned,
 )
 from ember_ml.dtypes import DType
-from ember_ml.errors import DomainError, ShapeError
+from ember_ml.errors import DomainError, ReadOnlyError
+from ember_ml.tensor.layout import Layout
 
 __all__ = ["TorchBackend", "load"]
 
@@ -140,6 +142,30 @@ class TorchBackend(Backend):
         first, second = _extent(a), _extent(b)
         return first[0] < second[1] and second[0] < first[1]
 
+    def is_view(self, native: NativeArray, base: NativeArray) -> bool:
+        return bool(native.data_ptr() == base.data_ptr())
+
+    def owns_memory(self, native: NativeArray) -> bool:
+        count = getattr(torch._C, "_storage_Use_Count", None)
+        # This tensor and the object that is asked.
+        return count is not None and count(native.untyped_storage()._cdata) <= 2
+
+    def memory_of(
+        self, native: NativeArray
+    ) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
+        size = native.element_size()
+        strides = tuple(stride * size for stride in native.stride())
+        return native.data_ptr(), tuple(native.shape), strides, size
+
+    def read_layout(self, root: NativeArray, layout: Layout) -> NativeArray:
+        return layouts.read(root, layout)
+
+    def write_layout(
+        self, root: NativeArray, layout: Layout, value: NativeArray, sole: bool
+    ) -> NativeArray:
+        layouts.write(root, layout, value)
+        return root
+
     def is_traced(self, native: NativeArray) -> bool:
         return tracing.is_traced(native)
 
@@ -226,12 +252,12 @@ def _recorded(native: NativeArray) -> bool:
 
 
 def _require_own_memory(native: NativeArray) -> None:
-    """Raise ShapeError where several elements are one place in memory."""
+    """Raise ReadOnlyError where several elements are one place in memory."""
     strides = native.stride()
     if 0 not in strides or not native.numel():  # nothing lies anywhere
         return
     if any(side > 1 and not step for side, step in zip(native.shape, strides, strict=True)):
-        raise ShapeError("a broadcast tensor cannot be written to; write to a .copy() of it")
+        raise ReadOnlyError("a broadcast tensor cannot be written to; write to a .copy() of it")
 
 
 def _extent(native: NativeArray) -> tuple[int, int]:

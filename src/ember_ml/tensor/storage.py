@@ -1,0 +1,282 @@
+"""Who owns the memory of tensors, once they share it.
+
+A plain result holds its native array and nothing else. A Storage comes into being when memory is
+shared or written: it has the lock under which writes happen, counts them, and knows who else
+looks at the array. On NumPy and torch the views of an array are the engine's own. On JAX and MLX,
+whose arrays do not change, a view is a Window, and a write gives the storage another array.
+
+`clone` shares memory until somebody writes. On NumPy and torch the storage of the clone borrows
+the array from that of the original, and whoever writes first sees that the other has a copy. On
+engines whose arrays do not change there is nothing to borrow.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from threading import RLock, get_ident
+from typing import TYPE_CHECKING, Any, Final
+
+from ember_ml.backend.contract import NativeArray, Spec
+from ember_ml.errors import ReadOnlyError, UnsupportedOpError
+from ember_ml.tensor.layout import Layout, contiguous
+
+if TYPE_CHECKING:
+    from ember_ml.tensor.core import Tensor
+
+__all__ = ["Refusal", "Storage", "Window"]
+
+# Whether reference counts tell who holds an object.
+_COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
+# What a look at a reference count itself holds: the local variable and the argument.
+_OWN_REFERENCES: Final = 2
+
+
+class Storage:
+    """The memory that some tensors share: a native array, a lock, and a count of writes.
+
+    >>> from ember_ml.nn import tensor
+    >>> x = tensor.zeros(4)
+    >>> x[1:3] = 1.0
+    >>> x.storage.version, x.storage.nbytes
+    (1, 16)
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_aliases",
+        "_borrowers",
+        "_lender",
+        "_windows",
+        "epoch",
+        "foreign",
+        "lock",
+        "native",
+        "spec",
+        "version",
+    )
+
+    def __init__(self, native: NativeArray, spec: Spec, lender: Storage | None = None) -> None:
+        self.native: NativeArray = native
+        self.spec: Final = spec
+        # Writes so far.
+        self.version = 0
+        # Goes up whenever `native` becomes another array.
+        self.epoch = 0
+        # True where the memory is somebody else's, who must not see writes.
+        self.foreign = False
+        # Clones keep the lock of their original, so that no two locks are ever taken in turn.
+        self.lock = RLock() if lender is None else lender.lock
+        # Plain tensors that hold the whole array in a slot of their own.
+        self._aliases: list[weakref.ref[Tensor]] = []
+        # Windows that keep what they read, on engines whose arrays do not change.
+        self._windows: weakref.WeakSet[Window] | None = None
+        self._borrowers: set[weakref.ref[Storage]] | None = None
+        self._lender = lender
+
+    def __repr__(self) -> str:
+        spec = self.spec
+        return (
+            f"Storage({self.nbytes} bytes of {spec.dtype}, version={self.version}, "
+            f"backend='{spec.backend.name}', device='{spec.device}')"
+        )
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the whole array."""
+        return contiguous(tuple(self.native.shape)).size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array."""
+        return self.size * self.spec.dtype.itemsize
+
+    @property
+    def is_borrowed(self) -> bool:
+        """True where a write will copy first: the memory is a clone's, or another library's."""
+        return self._lender is not None or self.foreign
+
+    # --- Who looks on -----------------------------------------------------------------------
+
+    def mirror(self, x: Tensor) -> None:
+        """Let a plain tensor follow the array of this storage."""
+        self._aliases = [ref for ref in self._aliases if ref() is not None]
+        self._aliases.append(weakref.ref(x))
+
+    def aliases(self) -> list[Tensor]:
+        """The plain tensors that hold the whole array."""
+        return [x for ref in self._aliases if (x := ref()) is not None]
+
+    def forget_aliases(self) -> None:
+        """Leave tensors that read through windows from now on."""
+        self._aliases = []
+
+    def replace(self, native: NativeArray) -> None:
+        """Take another array for the old one; all who look on see it."""
+        self.native = native
+        self.epoch += 1
+        for x in self.aliases():
+            x.native = native
+
+    def lend(self, native: NativeArray) -> Storage:
+        """A storage that holds `native`, which lies in this memory, until one of them writes."""
+        with self.lock:
+            lender = self if self._lender is None else self._lender
+            made = Storage(native, self.spec, lender)
+            if lender._borrowers is None:
+                lender._borrowers = set()
+            borrowers = lender._borrowers
+            borrowers.add(weakref.ref(made, borrowers.discard))
+            return made
+
+    # --- Writing ----------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Before memory is written in place: see that nobody else sees it."""
+        if self.is_borrowed:
+            self.own(self.spec.backend.copy(self.native))
+        if self._borrowers:
+            self._part([s for ref in self._borrowers if (s := ref()) is not None])
+
+    def own(self, native: NativeArray) -> None:
+        """Take an array of one's own instead of the borrowed one."""
+        lender, self._lender, self.foreign = self._lender, None, False
+        if lender is not None and lender._borrowers:
+            lender._borrowers = {ref for ref in lender._borrowers if ref() is not self}
+        self.replace(native)
+
+    def _part(self, borrowers: list[Storage]) -> None:
+        """Give the memory to the clones and a copy to this storage, or the other way round."""
+        self._borrowers = None
+        if not borrowers:
+            return
+        if all(s.native is self.native for s in borrowers) and self._is_sole(borrowers):
+            # Readers that run meanwhile see the old memory, which stays as it is.
+            native = self.native
+            self.replace(self.spec.backend.copy(native))
+            _share(borrowers, native)
+            return
+        groups: dict[int, list[Storage]] = {}
+        for s in borrowers:
+            groups.setdefault(id(s.native), []).append(s)
+        for group in groups.values():
+            _share(group, self.spec.backend.copy(group[0].native))
+
+    def _is_sole(self, borrowers: list[Storage]) -> bool:
+        """True where nobody holds the array but this storage, its tensors and its borrowers."""
+        holders = sum(1 + len(s.aliases()) for s in [self, *borrowers])
+        native = self.native
+        return (
+            _COUNTED
+            and sys.getrefcount(native) == holders + _OWN_REFERENCES
+            and self.spec.backend.owns_memory(native)
+        )
+
+    def update(self, layout: Layout, value: NativeArray) -> None:
+        """Write a value at a layout of an array that does not change: one functional update."""
+        if self._windows:
+            for window in list(self._windows):
+                window.native = None  # a slice that lives would make the engine copy
+            self._windows.clear()
+        before = self.native
+        self.native = None
+        sole = _COUNTED and sys.getrefcount(before) == _OWN_REFERENCES
+        try:
+            after = self.spec.backend.write_layout(before, layout, value, sole)
+        except BaseException:
+            self.native = before
+            raise
+        if self.spec.backend.leaks(before, after):
+            self.native = before
+            raise UnsupportedOpError(
+                "a tensor from outside cannot be written to while a function is traced: its "
+                "memory would hold what exists only there; return the new value instead"
+            )
+        self.replace(after)
+
+    def keep(self, window: Window) -> None:
+        """Remember a window that keeps what it read."""
+        if self._windows is None:
+            self._windows = weakref.WeakSet()
+        self._windows.add(window)
+
+
+def _share(storages: list[Storage], native: NativeArray) -> None:
+    """Let some storages have one array: the first owns it, and the others borrow it."""
+    owner, *others = storages
+    owner._lender = None
+    if owner.native is not native:
+        owner.replace(native)
+    for s in others:
+        s._lender = owner
+        if s.native is not native:
+            s.replace(native)
+    refs: set[weakref.ref[Storage]] = set()
+    refs.update(weakref.ref(s, refs.discard) for s in others)
+    owner._borrowers = refs
+
+
+class Window:
+    """What a view shows: a layout of the array of a storage, or of an engine's view of it."""
+
+    __slots__ = ("__weakref__", "base", "epoch", "layout", "native", "storage", "thread")
+
+    def __init__(self, storage: Storage, layout: Layout, base: NativeArray = None) -> None:
+        self.storage: Final = storage
+        self.layout: Final = layout
+        # An engine's view of the storage that the layout speaks of; None: the whole array.
+        self.base: Final = base
+        self.native: NativeArray = None
+        self.epoch = -1
+        # Who read it: a lazy array of MLX can be computed in its thread alone.
+        self.thread = 0
+
+    def read(self) -> NativeArray:
+        """The elements as a native array: the engine's view, or a copy that is kept."""
+        storage = self.storage
+        with storage.lock:
+            thread = get_ident()
+            if self.native is not None and (self.epoch, self.thread) == (storage.epoch, thread):
+                return self.native
+            backend = storage.spec.backend
+            root = storage.native if self.base is None else self.base
+            if self.is_whole and not backend.mutable:
+                return root
+            native = backend.read_layout(root, self.layout)
+            if backend.mutable:
+                if not backend.shares_memory(root, native):
+                    return native  # a copy, which later writes would not reach
+            else:
+                storage.keep(self)
+            self.native, self.epoch, self.thread = native, storage.epoch, thread
+            return native
+
+    @property
+    def is_whole(self) -> bool:
+        """True where the window shows the whole array as it is."""
+        layout = self.layout
+        root = self.storage.native if self.base is None else self.base
+        return layout.shape == tuple(root.shape) and not layout.offset and layout.is_contiguous
+
+    def write(self, value: NativeArray) -> None:
+        """Write all elements; the lock of the storage is held."""
+        storage, layout = self.storage, self.layout
+        if layout.repeats:
+            raise ReadOnlyError("a broadcast tensor cannot be written to; write to a .copy() of it")
+        backend = storage.spec.backend
+        if not backend.mutable:
+            storage.update(layout, value)
+        elif layout.size:
+            storage.prepare()
+            root = storage.native if self.base is None else self.base
+            backend.write_layout(root, layout, value, True)
+
+
+class Refusal:
+    """Why a view cannot be written to, and the tensor whose memory it shows."""
+
+    __slots__ = ("error", "root")
+
+    def __init__(self, error: Exception, root: Tensor | None = None) -> None:
+        self.error: Final = error
+        self.root: Final = root

@@ -1,0 +1,545 @@
+"""Views: tensors that show the memory of another, on every backend alike.
+
+`x[1:3]`, `x.T`, `x.reshape(...)` and the like are views wherever strides can describe them. A write
+through one is seen by all others. On NumPy and torch a view is mostly a plain tensor around the
+engine's view; where the engine has none (JAX, MLX, torch's reversed axes), where memory is borrowed
+(clones), and for `slice` and `slice_mut`, it is a TensorView: a window that reads when it is used.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+
+from ember_ml.backend.contract import NativeArray, Spec
+from ember_ml.errors import DomainError, DTypeError, ReadOnlyError, ShapeError, UnsupportedOpError
+from ember_ml.ops.explain import explain
+from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
+from ember_ml.tensor.layout import Layout, contiguous, plan_of, strides_of
+from ember_ml.tensor.storage import Refusal, Storage, Window
+
+__all__ = [
+    "TensorView",
+    "TensorViewMut",
+    "alias",
+    "assign",
+    "clone",
+    "layout_of",
+    "put",
+    "rearranged",
+    "require_same",
+    "shares_memory",
+    "sliced",
+    "storage_of",
+    "strides_and_offset",
+    "view_on",
+    "writable_storage",
+]
+
+_CREATION: Final = Lock()
+# Below this, a tensor on an engine without writes is copied by each, and stays on the fast path.
+_SMALL: Final = 1 << 16
+# Added to addresses that count from a storage's start, of which none may be null.
+_SOMEWHERE: Final = 1 << 20
+_READ_ONLY: Final = ReadOnlyError(
+    "a view for reading, by x.slice(...) or by broadcasting, cannot be written to; "
+    "take x.slice_mut(...), or write to a .copy() of it"
+)
+_NEEDS_GRAD: Final = UnsupportedOpError(
+    "a view of a tensor that needs gradients, or that is traced, cannot be written to on this "
+    "backend; use ops.where, or write to a .copy() of it"
+)
+
+
+class TensorView(Tensor):
+    """A window on the memory of a tensor, for reading: it shows what is written there later.
+
+    >>> from ember_ml.nn import tensor
+    >>> x = tensor.arange(4)
+    >>> window = x.slice((1, 3))
+    >>> x[1] = 7
+    >>> window.tolist()
+    [7, 2]
+    """
+
+    __slots__ = ()
+
+    @property
+    def native(self) -> NativeArray:
+        """The elements as an array of the engine, read now."""
+        return self._home.read()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
+        return self._home.layout.shape  # type: ignore[no-any-return]  # the home of a view is a Window
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._home.layout.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self._home.layout.size  # type: ignore[no-any-return]  # as above
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a NumPy array that cannot be written to."""
+        array = self._spec.backend.to_numpy(self.native)
+        if array.flags.writeable:
+            array = array.view()
+            array.flags.writeable = False
+        return array
+
+    to_numpy = numpy
+
+
+class TensorViewMut(TensorView):
+    """A window on the memory of a tensor, for reading and writing.
+
+    >>> from ember_ml.nn import tensor
+    >>> x = tensor.arange(4)
+    >>> x.slice_mut((1, 3))[:] = 0
+    >>> x.tolist()
+    [0, 0, 0, 3]
+    """
+
+    __slots__ = ()
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a NumPy array, without a copy where memory allows."""
+        return self._spec.backend.to_numpy(self.native)
+
+    to_numpy = numpy
+
+
+# --- Homes --------------------------------------------------------------------------------------
+
+
+def home_of(x: Tensor) -> Any:
+    """What a tensor knows of its memory: None, a base tensor, a Storage, Window or Refusal."""
+    return getattr(x, "_home", None)
+
+
+def storage_of(x: Tensor) -> Storage:
+    """The storage of a tensor; it comes into being here."""
+    home = home_of(x)
+    while isinstance(home, Tensor):
+        x, home = home, home_of(home)
+    if isinstance(home, Storage):
+        return home
+    if isinstance(home, Window):
+        return home.storage
+    if isinstance(home, Refusal):
+        if home.root is None:
+            return Storage(x.native, x._spec)
+        return storage_of(home.root)
+    with _CREATION:
+        home = home_of(x)  # another thread may have been here
+        if home is None:
+            home = Storage(x.native, x._spec)
+            home.foreign = not x._spec.backend.writable(x.native)
+            home.mirror(x)
+            x._home = home
+        return home  # type: ignore[no-any-return]  # a Storage, which no other thread replaces
+
+
+def window_on(x: Tensor, layout: Layout) -> Window:
+    """A window on the memory of `x` by a layout of its elements as they are arranged in `x`."""
+    home = home_of(x)
+    if isinstance(home, Window):
+        return Window(home.storage, layout, home.base)
+    storage = storage_of(x)
+    if not x._spec.backend.mutable or storage.is_borrowed:
+        return Window(storage, layout)
+    return Window(storage, layout, x.native)
+
+
+def layout_of(x: Tensor) -> Layout:
+    """The layout of a tensor in what `window_on` takes it to lie in."""
+    home = home_of(x)
+    return home.layout if isinstance(home, Window) else contiguous(x.shape)
+
+
+def view_on(x: Tensor, layout: Layout, writable: bool = True) -> Tensor:
+    """A view of `x` by a layout."""
+    if isinstance(home_of(x), Refusal) or type(x) is TensorView:
+        writable = False
+    out = object.__new__(TensorViewMut if writable else TensorView)
+    out._spec = x._spec
+    out._home = window_on(x, layout)
+    return out
+
+
+# --- Making views -------------------------------------------------------------------------------
+
+
+def sliced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
+    """`x[key]` for a checked key without arrays: a view."""
+    spec = x._spec
+    backend = spec.backend
+    if type(x) is GradTensor or _is_traced(x):
+        return _unshared(x, _read(x, key))
+    if not _has_native_views(x) or (not backend.reverses and _turns(key)):
+        return view_on(x, layout_of(x).index(key))
+    native = _read(x, key)
+    if type(native) is not spec.native_type:
+        native = backend.settle_native(native, spec)
+    return _native_view(x, native)
+
+
+def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
+    """The result of an op that only rearranges: a view, or a copy where no view describes it."""
+    from ember_ml.ops import dispatch
+
+    if type(x) is GradTensor or _is_traced(x):
+        return _unshared(x, dispatch.call(name, x, *options).native)
+    backend = x._spec.backend
+    if _has_native_views(x) and (backend.reverses or name != "flip"):
+        out = dispatch.call(name, x, *options)
+        if name == "reshape" and not backend.is_view(out.native, x.native):
+            return out
+        made = _native_view(x, out.native)
+        if name == "broadcast_to" and not isinstance(home_of(x), Refusal):
+            made._home = Refusal(_READ_ONLY, x)
+        return made
+    layout = getattr(layout_of(x), name)(*options)
+    if layout is None:
+        return dispatch.call(name, x, *options)
+    return view_on(x, layout, writable=name != "broadcast_to")
+
+
+def _native_view(x: Tensor, native: NativeArray) -> Tensor:
+    out = fill(native, x._spec)
+    home = home_of(x)
+    out._home = home if isinstance(home, Tensor | Refusal) else x
+    return out
+
+
+def _unshared(x: Tensor, native: NativeArray) -> Tensor:
+    """A result that is a view in no way that we could keep track of."""
+    out = like(x, native)
+    if not x._spec.backend.mutable:
+        out._home = Refusal(_NEEDS_GRAD)
+    return out
+
+
+def _has_native_views(x: Tensor) -> bool:
+    """True where the engine's own views of `x` can be relied on."""
+    backend = x._spec.backend
+    if not backend.mutable:
+        return False
+    home = home_of(x)
+    if home is None:
+        return backend.writable(x.native)
+    return not isinstance(home, Window) and not (isinstance(home, Storage) and home.is_borrowed)
+
+
+def _is_traced(x: Tensor) -> bool:
+    home = home_of(x)
+    native = home.storage.native if isinstance(home, Window) else x.native
+    return type(native) is not x._spec.native_type and x._spec.backend.is_traced(native)
+
+
+def _turns(key: tuple[Any, ...]) -> bool:
+    return any(isinstance(k, slice) and k.step is not None and k.step < 0 for k in key)
+
+
+def _read(x: Tensor, key: tuple[Any, ...]) -> NativeArray:
+    try:
+        return x._spec.backend.getitem(x.native, key)
+    except Exception as error:
+        raise explain("__getitem__", error, (x,), options=(key,)) from error
+
+
+# --- Sharing ------------------------------------------------------------------------------------
+
+
+def alias(x: Tensor) -> Tensor:
+    """Another tensor on the same memory: what is written to one is seen in the other."""
+    home = home_of(x)
+    if type(x) is GradTensor or _is_traced(x):
+        return like(x, x.native)
+    if isinstance(home, Window):
+        out = object.__new__(type(x))
+        out._spec = x._spec
+        out._home = Window(home.storage, home.layout, home.base)
+        return out
+    if isinstance(home, Tensor | Refusal):
+        return _native_view(x, x.native)
+    storage = storage_of(x)
+    with storage.lock:
+        if isinstance(x._home, Window):  # turned into a view by another thread
+            return alias(x)
+        out = fill(storage.native, x._spec)
+        out._home = storage
+        storage.mirror(out)
+    return out
+
+
+def clone(x: Tensor) -> Tensor:
+    """A tensor of the same values, whose memory is copied when one of the two is written to."""
+    spec = x._spec
+    if type(x) is GradTensor:
+        native = spec.backend.copy(x.native) if spec.backend.mutable else x.native
+        return fill_grad(native, spec)
+    home = home_of(x)
+    if not spec.backend.mutable:
+        if not isinstance(home, Window):
+            return fill(x.native, spec)
+        out = object.__new__(TensorViewMut)
+        out._spec = spec
+        with home.storage.lock:
+            out._home = Window(Storage(home.storage.native, spec), home.layout)
+        return out
+    storage = storage_of(x)
+    with storage.lock:
+        native = x.native
+        out = fill(native, spec)
+        lent = storage.lend(native)
+        out._home = lent
+        lent.mirror(out)
+    return out
+
+
+def shares_memory(x: Tensor, y: Tensor) -> bool:
+    """True where a write to one tensor can change the other."""
+    if x._spec.backend is not y._spec.backend or not (x.size and y.size):
+        return False
+    backend = x._spec.backend
+    if backend.mutable:
+        first, second = storage_of(x), storage_of(y)
+        if first is not second and (first.is_borrowed or second.is_borrowed):
+            return False
+        return _overlap(backend.memory_of(_memory(x)), backend.memory_of(_memory(y)))
+    first, second = storage_of(x), storage_of(y)
+    if first is not second:
+        return False
+    size = x._spec.dtype.itemsize
+    a, b = layout_of(x), layout_of(y)
+    return _overlap(
+        (a.offset * size, a.shape, tuple(s * size for s in a.strides), size),
+        (b.offset * size, b.shape, tuple(s * size for s in b.strides), size),
+    )
+
+
+def _memory(x: Tensor) -> NativeArray:
+    """A native array in the memory of `x` that covers it."""
+    home = home_of(x)
+    if not isinstance(home, Window):
+        return x.native
+    native = x.native
+    root = home.storage.native if home.base is None else home.base
+    return native if x._spec.backend.shares_memory(root, native) else root
+
+
+# Where an array lies: its first address, its shape, its strides in bytes, bytes of an element.
+Extent = tuple[int, tuple[int, ...], tuple[int, ...], int]
+
+
+def _overlap(a: Extent, b: Extent) -> bool:
+    """True where two arrays have a byte in common; NumPy works it out from the addresses."""
+    return bool(np.shares_memory(*(np.asarray(_Placed(extent)) for extent in (a, b))))
+
+
+class _Placed:
+    """An array at an address that is never read."""
+
+    def __init__(self, extent: Extent) -> None:
+        address, shape, strides, itemsize = extent
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": f"|V{itemsize}",
+            "shape": shape,
+            "strides": strides,
+            "data": (_SOMEWHERE + address, True),
+        }
+
+
+def strides_and_offset(x: Tensor) -> tuple[tuple[int, ...], int]:
+    """The strides of a tensor in its storage and where it starts, in elements."""
+    home = home_of(x)
+    if not x.size:
+        return strides_of(x.shape), 0
+    if isinstance(home, Window):
+        layout = home.layout
+        if home.base is not None or x._spec.backend.mutable:
+            root = home.storage.native if home.base is None else home.base
+            layout = _in_memory(layout, root, home.storage)
+    elif x._spec.backend.mutable:
+        layout = _in_memory(contiguous(x.shape), x.native, storage_of(x))
+    else:
+        layout = contiguous(x.shape)
+    return _tidy(layout), layout.offset
+
+
+def _in_memory(layout: Layout, root: NativeArray, storage: Storage) -> Layout:
+    """A layout of the elements of `root` as one of the memory in which they lie."""
+    backend = storage.spec.backend
+    size = storage.spec.dtype.itemsize
+    address, shape, strides, _ = backend.memory_of(root)
+    start = (address - backend.memory_of(storage.native)[0]) // size
+    steps = tuple(stride // size for stride in strides)
+    found = plan_of(shape, layout)
+    if found is None or found[0].root != shape:
+        return Layout(layout.shape, layout.strides, layout.offset + start)
+    plan, starts = found
+    offset = start + sum(low * step for low, step in zip(starts, steps, strict=True))
+    offset += sum((plan.counts[a] - 1) * plan.steps[a] * steps[a] for a in plan.turned)
+    axes = iter(plan.order)
+    made = []
+    for side, stride in zip(layout.shape, layout.strides, strict=True):
+        if side == 1 or not stride:
+            made.append(0)
+            continue
+        axis = next(axes)
+        made.append(plan.steps[axis] * steps[axis] * (-1 if axis in plan.turned else 1))
+    return Layout(layout.shape, tuple(made), offset)
+
+
+def _tidy(layout: Layout) -> tuple[int, ...]:
+    """Strides in which axes of length one have the one that they would have in an array."""
+    out: list[int] = []
+    beyond = 1
+    for side, stride in zip(reversed(layout.shape), reversed(layout.strides), strict=True):
+        out.append(beyond if side == 1 else stride)
+        beyond = out[-1] * side
+    return tuple(reversed(out))
+
+
+# --- Writing ------------------------------------------------------------------------------------
+
+
+def put(x: Tensor, key: tuple[Any, ...], advanced: bool, value: NativeArray) -> None:
+    """Write a value of the dtype of `x` at a checked key."""
+    storage = writable_storage(x)
+    with storage.lock:
+        _put(x, storage, key, advanced, value)
+        storage.version += 1
+
+
+def _put(
+    x: Tensor, storage: Storage, key: tuple[Any, ...], advanced: bool, value: NativeArray
+) -> None:
+    backend = x._spec.backend
+    home = home_of(x)
+    if advanced:
+        if isinstance(home, Window):
+            home.write(backend.setitem(_loose(x), key, value))
+        elif backend.mutable:
+            storage.prepare()
+            _settle(x, storage, backend.setitem(x.native, key, value))
+        else:
+            _set(storage, backend.setitem(x.native, key, value))
+        return
+    if not isinstance(home, Window) and backend.mutable:
+        storage.prepare()
+        _settle(x, storage, backend.setitem(x.native, key, value))
+        return
+    layout = layout_of(x).index(key)
+    value = _fitted(x._spec, value, layout.shape)
+    if not isinstance(home, Window):
+        if x.nbytes < _SMALL:
+            storage.update(layout, value)
+            return
+        _open(storage)
+    Window(storage, layout, home.base if isinstance(home, Window) else None).write(value)
+
+
+def assign(x: Tensor, result: Tensor) -> None:
+    """Write a new result of the dtype and shape of `x` over all of it; the lock is held."""
+    storage = writable_storage(x)
+    backend = x._spec.backend
+    home = home_of(x)
+    if isinstance(home, Window):
+        home.write(result.native)
+    elif not backend.mutable:
+        _set(storage, result.native)
+    elif storage.is_borrowed:
+        storage.own(result.native)
+    else:
+        storage.prepare()
+        _settle(x, storage, backend.assign(x.native, result.native))
+    storage.version += 1
+
+
+def writable_storage(x: Tensor) -> Storage:
+    """The storage of a tensor that is to be written to; raises where it must not be."""
+    home = home_of(x)
+    if isinstance(home, Refusal):
+        raise type(home.error)(*home.error.args)
+    if type(x) is TensorView:
+        raise ReadOnlyError(*_READ_ONLY.args)
+    return storage_of(x)
+
+
+def _settle(x: Tensor, storage: Storage, native: NativeArray) -> None:
+    """Take the array to which an engine wrote, where it is not the one it was given."""
+    if native is x.native:
+        return
+    if x.native is storage.native:
+        storage.replace(native)
+    else:
+        raise DomainError("this view lies in memory that cannot be written to; write to a .copy()")
+
+
+def _set(storage: Storage, native: NativeArray) -> None:
+    if storage.spec.backend.leaks(storage.native, native):
+        raise UnsupportedOpError(
+            "a tensor from outside cannot be written to while a function is traced: its memory "
+            "would hold what exists only there; return the new value instead"
+        )
+    storage.replace(native)
+
+
+def _open(storage: Storage) -> None:
+    """Let the plain tensors of a storage read through windows, so that it owns its array alone.
+
+    A functional update can then reuse the memory of the old array. A thread that has read the
+    array holds a reference, and is seen by that.
+    """
+    for x in storage.aliases():
+        x._home = Window(storage, contiguous(x.shape))
+        x.__class__ = TensorViewMut
+        Tensor.native.__delete__(x)  # type: ignore[attr-defined]  # the slot of the base class
+    storage.forget_aliases()
+
+
+def _loose(x: Tensor) -> NativeArray:
+    """The values of a window in an array that may be written to."""
+    backend = x._spec.backend
+    return backend.copy(x.native) if backend.mutable else x.native
+
+
+def _fitted(spec: Spec, value: NativeArray, shape: tuple[int, ...]) -> NativeArray:
+    """A value whose shape broadcasts; leading axes of length one may fall away, as in NumPy."""
+    given = tuple(value.shape)
+    excess = len(given) - len(shape)
+    if excess > 0 and given[:excess] == (1,) * excess:
+        value = spec.backend.kernels.reshape(value, given[excess:])
+        given = given[excess:]
+    wide = (1,) * (len(shape) - len(given)) + given
+    if len(wide) != len(shape) or any(
+        a not in (1, b) for a, b in zip(wide, shape, strict=True)
+    ):
+        raise ShapeError(
+            f"x[key] = value got a value of shape {given} for elements of shape {shape}"
+        )
+    return value
+
+
+def require_same(x: Tensor, result: Tensor) -> None:
+    """Raise where an in-place operation would change the dtype or the shape of a tensor."""
+    if result._spec is not x._spec:
+        raise DTypeError(
+            f"an in-place operation on a {x.dtype} tensor would give {result.dtype}; "
+            f"write x = x + y instead, or cast first"
+        )
+    if result.shape != x.shape:
+        raise ShapeError(
+            f"an in-place operation on shape {x.shape} would give shape {result.shape}; "
+            f"write x = x + y instead"
+        )
