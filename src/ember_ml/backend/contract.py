@@ -389,9 +389,7 @@ class Backend(ABC):
         """True where no other array of the engine is known to lie in the memory of this one."""
         return False
 
-    def memory_of(
-        self, native: NativeArray
-    ) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
+    def memory_of(self, native: NativeArray) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
         """The address of an array, its shape, its strides in bytes, and bytes of an element."""
         raise UnsupportedOpError(f"the '{self.name}' backend does not tell where arrays lie")
 

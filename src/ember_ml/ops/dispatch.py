@@ -265,6 +265,7 @@ def _common_dtype(name: str, strong: list[Tensor], weak: list[object]) -> DType:
 def in_place(name: str, target: Any, other: object) -> Tensor:
     """Run a two-operand op and write its result over the first: dtype and shape must not change."""
     if type(target) is GradTensor:
+        views.require_writable(target)
         result = binary(name, target, other)
         views.require_same(target, result)
         try:

@@ -416,8 +416,11 @@ def restore(
 # after the classes, and their functions are looked up when they are called.
 import ember_ml.ops as ops  # noqa: E402
 from ember_ml import dtypes  # noqa: E402
-from ember_ml.ops import dispatch, namespace  # noqa: E402
-from ember_ml.ops import axes  # noqa: E402
+from ember_ml.ops import (  # noqa: E402
+    axes,
+    dispatch,
+    namespace,
+)
 from ember_ml.tensor import (  # noqa: E402
     convert,
     display,

@@ -40,8 +40,7 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     """Write `value` to the elements of `x` at `key`."""
     spec = x._spec
     backend = spec.backend
-    if backend.is_traced(x.native):
-        raise DTypeError("a tensor cannot be written to while it is traced; use ops.where")
+    views.require_writable(x)
     checked, advanced = read_key(x, key)
     native = _value(x, value)
     try:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise, repeat
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -32,19 +32,15 @@ def elements(x: Tensor) -> Iterator[Any]:
     frozen = x.detach() if x.requires_grad else x.clone()
     flat = frozen._host().reshape(-1)
     if flat.dtype.char in _PLAIN:
-        return _held(frozen, iter(memoryview(np.ascontiguousarray(flat))))
+        plain: Any = np.ascontiguousarray(flat)  # a buffer, though not by NumPy's annotations
+        return _held(frozen, iter(memoryview(plain)))
     pieces = (flat[i : i + _AT_ONCE].tolist() for i in range(0, flat.size, _AT_ONCE))
     return _held(frozen, chain.from_iterable(pieces))
 
 
 def _held(owner: Tensor, values: Iterator[Any]) -> Iterator[Any]:
-    # chain steps through `values` in C; the first part keeps the clone alive, and is empty.
-    return chain(_nothing(owner), values, _nothing(owner))
-
-
-def _nothing(owner: Tensor) -> Iterator[Any]:
-    if owner is None:
-        yield
+    # chain steps through `values` in C; what follows is empty, and keeps the clone alive.
+    return chain(values, islice(repeat(owner), 0))
 
 
 class Element:

@@ -47,7 +47,7 @@ class Layout(NamedTuple):
         sides = zip(self.shape, self.strides, strict=True)
         return 0 not in self.shape and any(side > 1 and not stride for side, stride in sides)
 
-    def index(self, key: tuple[Any, ...]) -> Layout:
+    def at(self, key: tuple[Any, ...]) -> Layout:
         """The layout of `view[key]` for a checked key of ints, slices, None and an ellipsis."""
         shape: list[int] = []
         strides: list[int] = []
@@ -71,9 +71,7 @@ class Layout(NamedTuple):
             else:
                 offset += self.strides[axis] * (item if item >= 0 else item + self.shape[axis])
                 axis += 1
-        return Layout(
-            (*shape, *self.shape[axis:]), (*strides, *self.strides[axis:]), offset
-        )
+        return Layout((*shape, *self.shape[axis:]), (*strides, *self.strides[axis:]), offset)
 
     def permute_dims(self, axes: Sequence[int]) -> Layout:
         """The layout with its axes in another order."""
@@ -230,9 +228,7 @@ def plan_of(root: Shape, layout: Layout) -> tuple[Plan, Shape] | None:
     core = tuple(
         side if stride else 1 for side, stride in zip(layout.shape, layout.strides, strict=True)
     )
-    plan = Plan(
-        root, tuple(counts), tuple(steps), tuple(turned), tuple(order), core, layout.shape
-    )
+    plan = Plan(root, tuple(counts), tuple(steps), tuple(turned), tuple(order), core, layout.shape)
     return plan, tuple(starts)
 
 

@@ -31,6 +31,14 @@ class Operators:
     # ops leave the slot empty.
     _home: Any
 
+    if TYPE_CHECKING:  # of Tensor
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+
+        @property
+        def ndim(self) -> int: ...
+
     # --- Arithmetic ---------------------------------------------------------------------
 
     def __add__(self, other: Any, /) -> Tensor:

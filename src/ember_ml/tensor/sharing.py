@@ -53,10 +53,9 @@ class Sharing(Methods):
     def is_contiguous(self) -> bool:
         """True where the elements follow one another in C order."""
         expected = 1
-        shape: tuple[int, ...] = self.shape  # type: ignore[attr-defined]  # of Tensor
-        if 0 in shape:
+        if 0 in self.shape:
             return True
-        for side, stride in zip(reversed(shape), reversed(self.strides), strict=True):
+        for side, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if side != 1 and stride != expected:
                 return False
             expected *= side
@@ -138,7 +137,7 @@ class Sharing(Methods):
             raise DomainError("slice and slice_mut take no index arrays; use x[...]")
         if writable:
             views.writable_storage(me)
-        return views.view_on(me, views.layout_of(me).index(key), writable)
+        return views.view_on(me, views.layout_of(me).at(key), writable)
 
     def narrow(self, axis: int, start: int, length: int) -> Tensor:
         """A view of `length` elements along an axis.
@@ -171,9 +170,8 @@ class Sharing(Methods):
         return self[(*(slice(None),) * place, index)]  # type: ignore[index,no-any-return]  # of Tensor
 
     def _axis(self, name: str, axis: int) -> tuple[int, int]:
-        shape: tuple[int, ...] = self.shape  # type: ignore[attr-defined]  # of Tensor
-        place = axes.axis_of(name, axis, len(shape))
-        return place, shape[place]
+        place = axes.axis_of(name, axis, self.ndim)
+        return place, self.shape[place]
 
     def permute(self, *order: Any) -> Tensor:
         """A view with the axes in another order: `x.permute(2, 0, 1)`."""

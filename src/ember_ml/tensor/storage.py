@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 import weakref
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.errors import ReadOnlyError, UnsupportedOpError
@@ -66,7 +66,7 @@ class Storage:
         # True where the memory is somebody else's, who must not see writes.
         self.foreign = False
         # Clones keep the lock of their original, so that no two locks are ever taken in turn.
-        self.lock = RLock() if lender is None else lender.lock
+        self.lock: RLock = RLock() if lender is None else lender.lock
         # Plain tensors that hold the whole array in a slot of their own.
         self._aliases: list[weakref.ref[Tensor]] = []
         # Windows that keep what they read, on engines whose arrays do not change.
@@ -243,6 +243,8 @@ class Window:
             if self.is_whole and not backend.mutable:
                 return root
             native = backend.read_layout(root, self.layout)
+            if backend.leaks(root, native):
+                return native  # it exists only while a function is traced
             if backend.mutable:
                 if not backend.shares_memory(root, native):
                     return native  # a copy, which later writes would not reach

@@ -18,6 +18,7 @@ from ember_ml.errors import DomainError, DTypeError, ReadOnlyError, ShapeError, 
 from ember_ml.ops.explain import explain
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
 from ember_ml.tensor.layout import Layout, contiguous, plan_of, strides_of
+from ember_ml.tensor.methods import Operators
 from ember_ml.tensor.storage import Refusal, Storage, Window
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "put",
     "rearranged",
     "require_same",
+    "require_writable",
     "shares_memory",
     "sliced",
     "storage_of",
@@ -41,6 +43,8 @@ __all__ = [
 _CREATION: Final = Lock()
 # Below this, a tensor on an engine without writes is copied by each, and stays on the fast path.
 _SMALL: Final = 1 << 16
+# The slot in which plain tensors have their array, and which a view hides.
+_SLOT: Final[Any] = vars(Operators)["native"]
 # Added to addresses that count from a storage's start, of which none may be null.
 _SOMEWHERE: Final = 1 << 20
 _READ_ONLY: Final = ReadOnlyError(
@@ -184,7 +188,7 @@ def sliced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
     if type(x) is GradTensor or _is_traced(x):
         return _unshared(x, _read(x, key))
     if not _has_native_views(x) or (not backend.reverses and _turns(key)):
-        return view_on(x, layout_of(x).index(key))
+        return view_on(x, layout_of(x).at(key))
     native = _read(x, key)
     if type(native) is not spec.native_type:
         native = backend.settle_native(native, spec)
@@ -198,6 +202,8 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
     if type(x) is GradTensor or _is_traced(x):
         return _unshared(x, dispatch.call(name, x, *options).native)
     backend = x._spec.backend
+    if name == "flip" and not options[0]:
+        return sliced(x, (...,))  # a 0-d array, which NumPy turns into a scalar
     if _has_native_views(x) and (backend.reverses or name != "flip"):
         out = dispatch.call(name, x, *options)
         if name == "reshape" and not backend.is_view(out.native, x.native):
@@ -288,13 +294,13 @@ def clone(x: Tensor) -> Tensor:
         return fill_grad(native, spec)
     home = home_of(x)
     if not spec.backend.mutable:
-        if not isinstance(home, Window):
+        if not isinstance(home, Window) or home.layout.repeats:
             return fill(x.native, spec)
-        out = object.__new__(TensorViewMut)
-        out._spec = spec
+        view = object.__new__(TensorViewMut)
+        view._spec = spec
         with home.storage.lock:
-            out._home = Window(Storage(home.storage.native, spec), home.layout)
-        return out
+            view._home = Window(Storage(home.storage.native, spec), home.layout)
+        return view
     storage = storage_of(x)
     with storage.lock:
         native = x.native
@@ -342,7 +348,7 @@ Extent = tuple[int, tuple[int, ...], tuple[int, ...], int]
 
 def _overlap(a: Extent, b: Extent) -> bool:
     """True where two arrays have a byte in common; NumPy works it out from the addresses."""
-    return bool(np.shares_memory(*(np.asarray(_Placed(extent)) for extent in (a, b))))
+    return bool(np.shares_memory(np.asarray(_Placed(a)), np.asarray(_Placed(b))))
 
 
 class _Placed:
@@ -439,7 +445,7 @@ def _put(
         storage.prepare()
         _settle(x, storage, backend.setitem(x.native, key, value))
         return
-    layout = layout_of(x).index(key)
+    layout = layout_of(x).at(key)
     value = _fitted(x._spec, value, layout.shape)
     if not isinstance(home, Window):
         if x.nbytes < _SMALL:
@@ -468,12 +474,22 @@ def assign(x: Tensor, result: Tensor) -> None:
 
 def writable_storage(x: Tensor) -> Storage:
     """The storage of a tensor that is to be written to; raises where it must not be."""
+    require_writable(x)
+    return storage_of(x)
+
+
+def require_writable(x: Tensor) -> None:
+    """Raise where a tensor must not be written to."""
     home = home_of(x)
     if isinstance(home, Refusal):
         raise type(home.error)(*home.error.args)
     if type(x) is TensorView:
         raise ReadOnlyError(*_READ_ONLY.args)
-    return storage_of(x)
+    native = home.storage.native if isinstance(home, Window) else x.native
+    if type(native) is not x._spec.native_type and x._spec.backend.is_traced(native):
+        raise UnsupportedOpError(
+            "a tensor cannot be written to while it is traced; use ops.where instead"
+        )
 
 
 def _settle(x: Tensor, storage: Storage, native: NativeArray) -> None:
@@ -504,7 +520,7 @@ def _open(storage: Storage) -> None:
     for x in storage.aliases():
         x._home = Window(storage, contiguous(x.shape))
         x.__class__ = TensorViewMut
-        Tensor.native.__delete__(x)  # type: ignore[attr-defined]  # the slot of the base class
+        _SLOT.__delete__(x)
     storage.forget_aliases()
 
 
@@ -522,9 +538,7 @@ def _fitted(spec: Spec, value: NativeArray, shape: tuple[int, ...]) -> NativeArr
         value = spec.backend.kernels.reshape(value, given[excess:])
         given = given[excess:]
     wide = (1,) * (len(shape) - len(given)) + given
-    if len(wide) != len(shape) or any(
-        a not in (1, b) for a, b in zip(wide, shape, strict=True)
-    ):
+    if len(wide) != len(shape) or any(a not in (1, b) for a, b in zip(wide, shape, strict=True)):
         raise ShapeError(
             f"x[key] = value got a value of shape {given} for elements of shape {shape}"
         )

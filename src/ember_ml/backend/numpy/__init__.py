@@ -116,9 +116,7 @@ class NumpyBackend(Backend):
     def owns_memory(self, native: NativeArray) -> bool:
         return native.base is None  # views of a view count as views of what that lies in
 
-    def memory_of(
-        self, native: NativeArray
-    ) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
+    def memory_of(self, native: NativeArray) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
         return native.ctypes.data, native.shape, native.strides, native.itemsize
 
     def read_layout(self, root: NativeArray, layout: Layout) -> NativeArray:

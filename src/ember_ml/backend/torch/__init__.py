@@ -150,9 +150,7 @@ class TorchBackend(Backend):
         # This tensor and the object that is asked.
         return count is not None and count(native.untyped_storage()._cdata) <= 2
 
-    def memory_of(
-        self, native: NativeArray
-    ) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
+    def memory_of(self, native: NativeArray) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
         size = native.element_size()
         strides = tuple(stride * size for stride in native.stride())
         return native.data_ptr(), tuple(native.shape), strides, size
