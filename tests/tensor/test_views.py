@@ -367,7 +367,7 @@ def test_ops_give_plain_tensors_of_views(backend: str) -> None:
     part = x[:, ::-1]
     assert type(part + 1) is em.Tensor
     assert type(part.sum()) is em.Tensor
-    assert values(part @ x.T) == [[2, 11], [11, 56]] or values(part @ x.T) == [[1, 10], [10, 46]]
+    assert values(part @ x.T) == [[1, 10], [10, 46]]
     assert values(ops.where(part > 2, part, 0)) == [[0, 0, 0], [5, 4, 3]]
     assert values(ops.stack([part, part])[1]) == [[2, 1, 0], [5, 4, 3]]
     assert part.numpy().tolist() == [[2, 1, 0], [5, 4, 3]]
@@ -394,13 +394,11 @@ def test_only_arrangement_gives_views(backend: str) -> None:
     assert values(z) == [[1, 2], [3, 4]]
 
 
-def test_meshgrid_and_broadcast_arrays_are_apart_or_not_written(backend: str) -> None:
+def test_a_grid_can_be_written_and_leaves_its_axes_alone(backend: str) -> None:
     x = tensor.arange(2)
     grid, _ = ops.meshgrid(x, x)
-    try:
-        grid[0, 0] = 9
-    except ReadOnlyError:
-        pass
+    grid[0, 0] = 9
+    assert values(grid) == [[9, 1], [0, 1]]
     assert values(x) == [0, 1]
 
 

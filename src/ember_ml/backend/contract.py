@@ -385,9 +385,13 @@ class Backend(ABC):
         """True where the memory of an array is ours to write to."""
         return True
 
-    def owns_memory(self, native: NativeArray) -> bool:
-        """True where no other array of the engine is known to lie in the memory of this one."""
-        return False
+    def copy_memory(self, native: NativeArray) -> NativeArray | None:
+        """A copy whose elements lie as those of `native` do; None where there are gaps."""
+        return None
+
+    def rebase(self, view: NativeArray, old: NativeArray, new: NativeArray) -> NativeArray:
+        """A view of `old` as a view of its copy `new`, whose elements lie in the same order."""
+        raise UnsupportedOpError(f"the '{self.name}' backend has no views")
 
     def memory_of(self, native: NativeArray) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
         """The address of an array, its shape, its strides in bytes, and bytes of an element."""

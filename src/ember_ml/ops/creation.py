@@ -341,7 +341,7 @@ def meshgrid(*arrays: TensorLike, indexing: str = "xy") -> tuple[Tensor, ...]:
     for axis, t in zip(order, tensors, strict=True):
         sides[axis] = t.size
     return tuple(
-        manipulation.broadcast_to(manipulation.reshape(t, shape), tuple(sides))
+        manipulation.broadcast_to(manipulation.reshape(t, shape), tuple(sides)).clone()
         for t, shape in zip(tensors, shapes, strict=True)
     )
 

@@ -255,6 +255,10 @@ def reshape(x: TensorLike, /, shape: ShapeLike, *, copy: bool | None = None) -> 
     >>> reshape([1, 2, 3, 4], (2, -1)).tolist()
     [[1, 2], [3, 4]]
     """
+    if copy is None:
+        quick = views.quick_reshape(x, shape)
+        if quick is not None:
+            return quick
     tensor = convert.to_tensor(x)
     target = _complete(tensor, shape_of("reshape", shape, unknown=True))
     out = views.rearranged("reshape", tensor, target)

@@ -69,8 +69,13 @@ class Layout(NamedTuple):
                 offset += self.strides[axis] * start if count else 0
                 axis += 1
             else:
-                offset += self.strides[axis] * (item if item >= 0 else item + self.shape[axis])
+                place = item if item >= 0 else item + self.shape[axis]
+                if not 0 <= place < self.shape[axis]:
+                    raise IndexError(item)
+                offset += self.strides[axis] * place
                 axis += 1
+        if key.count(...) > 1:
+            raise IndexError(key)
         return Layout((*shape, *self.shape[axis:]), (*strides, *self.strides[axis:]), offset)
 
     def permute_dims(self, axes: Sequence[int]) -> Layout:

@@ -6,8 +6,9 @@ looks at the array. On NumPy and torch the views of an array are the engine's ow
 whose arrays do not change, a view is a Window, and a write gives the storage another array.
 
 `clone` shares memory until somebody writes. On NumPy and torch the storage of the clone borrows
-the array from that of the original, and whoever writes first sees that the other has a copy. On
-engines whose arrays do not change there is nothing to borrow.
+the array from that of the original. Whoever writes first moves to a copy, with all its views, so
+that the old memory stays as it is for those who still read it. On engines whose arrays do not
+change there is nothing to borrow.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from ember_ml.tensor.layout import Layout, contiguous
 if TYPE_CHECKING:
     from ember_ml.tensor.core import Tensor
 
-__all__ = ["Refusal", "Storage", "Window"]
+__all__ = ["Refusal", "Storage", "Window", "remember"]
 
 # Whether reference counts tell who holds an object.
 _COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
+_FEW: Final = 8
 # What a look at a reference count itself holds: the local variable and the argument.
 _OWN_REFERENCES: Final = 2
 
@@ -47,6 +49,7 @@ class Storage:
         "_aliases",
         "_borrowers",
         "_lender",
+        "_views",
         "_windows",
         "epoch",
         "foreign",
@@ -68,8 +71,10 @@ class Storage:
         # Clones keep the lock of their original, so that no two locks are ever taken in turn.
         self.lock: RLock = RLock() if lender is None else lender.lock
         # Plain tensors that hold the whole array in a slot of their own.
-        self._aliases: list[weakref.ref[Tensor]] = []
-        # Windows that keep what they read, on engines whose arrays do not change.
+        self._aliases: list[weakref.ref[Tensor]] | None = None
+        # Plain tensors around the engine's views of the array.
+        self._views: list[weakref.ref[Tensor]] | None = None
+        # Windows that keep what they read, or that lie in an engine's view.
         self._windows: weakref.WeakSet[Window] | None = None
         self._borrowers: set[weakref.ref[Storage]] | None = None
         self._lender = lender
@@ -100,16 +105,28 @@ class Storage:
 
     def mirror(self, x: Tensor) -> None:
         """Let a plain tensor follow the array of this storage."""
-        self._aliases = [ref for ref in self._aliases if ref() is not None]
-        self._aliases.append(weakref.ref(x))
+        if self._aliases is None:
+            self._aliases = [weakref.ref(x)]
+        else:
+            remember(self._aliases, x)
+
+    def follow(self, view: Tensor) -> None:
+        """Remember a plain tensor around an engine's view of the array."""
+        if self._views is None:
+            self._views = []
+        remember(self._views, view)
+
+    def adopt(self, views: list[weakref.ref[Tensor]]) -> None:
+        """Remember the views that were made before this storage."""
+        self._views = views
 
     def aliases(self) -> list[Tensor]:
         """The plain tensors that hold the whole array."""
-        return [x for ref in self._aliases if (x := ref()) is not None]
+        return [x for ref in self._aliases or () if (x := ref()) is not None]
 
     def forget_aliases(self) -> None:
         """Leave tensors that read through windows from now on."""
-        self._aliases = []
+        self._aliases = None
 
     def replace(self, native: NativeArray) -> None:
         """Take another array for the old one; all who look on see it."""
@@ -118,16 +135,16 @@ class Storage:
         for x in self.aliases():
             x.native = native
 
-    def lend(self, native: NativeArray) -> Storage:
-        """A storage that holds `native`, which lies in this memory, until one of them writes."""
-        with self.lock:
-            lender = self if self._lender is None else self._lender
-            made = Storage(native, self.spec, lender)
-            if lender._borrowers is None:
-                lender._borrowers = set()
-            borrowers = lender._borrowers
-            borrowers.add(weakref.ref(made, borrowers.discard))
-            return made
+    def lend(self, clone: Tensor) -> Storage:
+        """A storage for a tensor that lies in this memory until one of them writes."""
+        lender = self if self._lender is None else self._lender
+        made = Storage(clone.native, self.spec, lender)
+        made._aliases = [weakref.ref(clone)]
+        borrowers = lender._borrowers
+        if borrowers is None:
+            borrowers = lender._borrowers = set()
+        borrowers.add(weakref.ref(made, borrowers.discard))
+        return made
 
     # --- Writing ----------------------------------------------------------------------------
 
@@ -146,31 +163,32 @@ class Storage:
         self.replace(native)
 
     def _part(self, borrowers: list[Storage]) -> None:
-        """Give the memory to the clones and a copy to this storage, or the other way round."""
+        """Leave the memory to the clones, and move to a copy with all views of it."""
         self._borrowers = None
         if not borrowers:
             return
-        if all(s.native is self.native for s in borrowers) and self._is_sole(borrowers):
-            # Readers that run meanwhile see the old memory, which stays as it is.
-            native = self.native
-            self.replace(self.spec.backend.copy(native))
-            _share(borrowers, native)
+        backend, old = self.spec.backend, self.native
+        new = backend.copy_memory(old)
+        if new is None:
+            # Memory with gaps: views of it have no place in a copy, so the clones move instead.
+            for s in borrowers:
+                s.own(backend.copy(s.native))
             return
-        groups: dict[int, list[Storage]] = {}
+        self.replace(new)
+        for ref in self._views or ():
+            view = ref()
+            if view is not None:
+                view.native = backend.rebase(view.native, old, new)
+        for window in list(self._windows or ()):
+            if window.base is not None:
+                window.base = backend.rebase(window.base, old, new)
+        if len(borrowers) == 1 and borrowers[0].native is old:
+            borrowers[0]._lender = None  # the memory is its own now
+            return
+        nobody = Storage(old, self.spec, self)
+        nobody._lender = None
         for s in borrowers:
-            groups.setdefault(id(s.native), []).append(s)
-        for group in groups.values():
-            _share(group, self.spec.backend.copy(group[0].native))
-
-    def _is_sole(self, borrowers: list[Storage]) -> bool:
-        """True where nobody holds the array but this storage, its tensors and its borrowers."""
-        holders = sum(1 + len(s.aliases()) for s in [self, *borrowers])
-        native = self.native
-        return (
-            _COUNTED
-            and sys.getrefcount(native) == holders + _OWN_REFERENCES
-            and self.spec.backend.owns_memory(native)
-        )
+            s._lender = nobody
 
     def update(self, layout: Layout, value: NativeArray) -> None:
         """Write a value at a layout of an array that does not change: one functional update."""
@@ -201,19 +219,14 @@ class Storage:
         self._windows.add(window)
 
 
-def _share(storages: list[Storage], native: NativeArray) -> None:
-    """Let some storages have one array: the first owns it, and the others borrow it."""
-    owner, *others = storages
-    owner._lender = None
-    if owner.native is not native:
-        owner.replace(native)
-    for s in others:
-        s._lender = owner
-        if s.native is not native:
-            s.replace(native)
-    refs: set[weakref.ref[Storage]] = set()
-    refs.update(weakref.ref(s, refs.discard) for s in others)
-    owner._borrowers = refs
+def remember(refs: list[weakref.ref[Tensor]], x: Tensor) -> None:
+    """Add a tensor to a list of weak references, which never grows to more than twice the living.
+
+    The list has a power of two elements where it is cleared of the dead.
+    """
+    refs.append(weakref.ref(x))
+    if len(refs) > _FEW and not len(refs) & (len(refs) - 1):
+        refs[:] = [ref for ref in refs if ref() is not None]
 
 
 class Window:
@@ -225,9 +238,11 @@ class Window:
         self.storage: Final = storage
         self.layout: Final = layout
         # An engine's view of the storage that the layout speaks of; None: the whole array.
-        self.base: Final = base
+        self.base = base
         self.native: NativeArray = None
         self.epoch = -1
+        if base is not None:
+            storage.keep(self)
         # Who read it: a lazy array of MLX can be computed in its thread alone.
         self.thread = 0
 

@@ -8,7 +8,8 @@ engine's view; where the engine has none (JAX, MLX, torch's reversed axes), wher
 
 from __future__ import annotations
 
-from threading import Lock
+from contextlib import suppress
+from threading import Lock, active_count
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from ember_ml.ops.explain import explain
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
 from ember_ml.tensor.layout import Layout, contiguous, plan_of, strides_of
 from ember_ml.tensor.methods import Operators
-from ember_ml.tensor.storage import Refusal, Storage, Window
+from ember_ml.tensor.storage import Refusal, Storage, Window, remember
 
 __all__ = [
     "TensorView",
@@ -29,6 +30,8 @@ __all__ = [
     "clone",
     "layout_of",
     "put",
+    "quick_reshape",
+    "quick_slice",
     "rearranged",
     "require_same",
     "require_writable",
@@ -41,6 +44,8 @@ __all__ = [
 ]
 
 _CREATION: Final = Lock()
+# What a key without arrays is made of; a slice that runs backwards is found out later.
+_QUICK_ITEMS: Final = frozenset((int, slice, type(None), type(...)))
 # Below this, a tensor on an engine without writes is copied by each, and stays on the fast path.
 _SMALL: Final = 1 << 16
 # The slot in which plain tensors have their array, and which a view hides.
@@ -52,8 +57,8 @@ _READ_ONLY: Final = ReadOnlyError(
     "take x.slice_mut(...), or write to a .copy() of it"
 )
 _NEEDS_GRAD: Final = UnsupportedOpError(
-    "a view of a tensor that needs gradients, or that is traced, cannot be written to on this "
-    "backend; use ops.where, or write to a .copy() of it"
+    "a tensor that needs gradients or that is traced cannot be written to on this backend once it "
+    "has views, and they cannot; use ops.where, or write to a .copy()"
 )
 
 
@@ -124,7 +129,11 @@ class TensorViewMut(TensorView):
 
 
 def home_of(x: Tensor) -> Any:
-    """What a tensor knows of its memory: None, a base tensor, a Storage, Window or Refusal."""
+    """What a tensor knows of its memory.
+
+    None: it is alone. A list: weak references to engine's views of it, which have it as their
+    home in turn. Else a Storage, a Window, or a Refusal.
+    """
     return getattr(x, "_home", None)
 
 
@@ -143,12 +152,15 @@ def storage_of(x: Tensor) -> Storage:
         return storage_of(home.root)
     with _CREATION:
         home = home_of(x)  # another thread may have been here
-        if home is None:
-            home = Storage(x.native, x._spec)
-            home.foreign = not x._spec.backend.writable(x.native)
-            home.mirror(x)
-            x._home = home
-        return home  # type: ignore[no-any-return]  # a Storage, which no other thread replaces
+        if isinstance(home, Storage):
+            return home
+        storage = Storage(x.native, x._spec)
+        if home is not None:
+            storage.adopt(home)
+        storage.foreign = not x._spec.backend.writable(x.native)
+        storage.mirror(x)
+        x._home = storage
+        return storage
 
 
 def window_on(x: Tensor, layout: Layout) -> Window:
@@ -181,6 +193,62 @@ def view_on(x: Tensor, layout: Layout, writable: bool = True) -> Tensor:
 # --- Making views -------------------------------------------------------------------------------
 
 
+def quick_slice(x: Tensor, key: Any) -> Tensor | None:
+    """`x[key]` for what is written most: ints and slices; None where it takes a closer look."""
+    if type(key) is tuple:
+        for item in key:
+            if type(item) not in _QUICK_ITEMS:
+                return None
+    elif type(key) is slice or type(key) is int:
+        key = (key,)
+    else:
+        return None
+    home = getattr(x, "_home", None)
+    spec = x._spec
+    if type(x) is Tensor and spec.backend.mutable:
+        if not _is_open(x, home):
+            return None
+        try:
+            native = x.native[key]
+            if type(native) is not spec.native_type:
+                native = x.native[(*key, ...)]  # NumPy gives a scalar for one element
+        except Exception:
+            return None  # the long way finds out, and says what is wrong
+        return _native_view(x, native, home)
+    if type(x) is GradTensor or _is_traced(x):
+        return None
+    try:
+        layout = layout_of(x).at(key)
+    except IndexError:
+        return None
+    return view_on(x, layout)
+
+
+def quick_reshape(x: Tensor, shape: Any) -> Tensor | None:
+    """`x.reshape(shape)` where the engine has views; None where it takes a closer look."""
+    if type(x) is not Tensor or type(shape) is not tuple or not x._spec.backend.mutable:
+        return None
+    home = getattr(x, "_home", None)
+    if not _is_open(x, home):
+        return None
+    try:
+        native = x.native.reshape(shape)
+    except Exception:
+        return None
+    if x._spec.backend.is_view(native, x.native):
+        return _native_view(x, native, home)
+    return fill(native, x._spec)
+
+
+def _is_open(x: Tensor, home: Any) -> bool:
+    """True where a plain tensor is free, or in a family whose engine's views are kept track of."""
+    if home is None or type(home) is list:
+        return x._spec.backend.writable(x.native)
+    if type(home) is Storage:
+        return not home.is_borrowed
+    return type(home) is Tensor
+
+
 def sliced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
     """`x[key]` for a checked key without arrays: a view."""
     spec = x._spec
@@ -192,7 +260,7 @@ def sliced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
     native = _read(x, key)
     if type(native) is not spec.native_type:
         native = backend.settle_native(native, spec)
-    return _native_view(x, native)
+    return _native_view(x, native, home_of(x))
 
 
 def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
@@ -208,7 +276,7 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
         out = dispatch.call(name, x, *options)
         if name == "reshape" and not backend.is_view(out.native, x.native):
             return out
-        made = _native_view(x, out.native)
+        made = _native_view(x, out.native, home_of(x))
         if name == "broadcast_to" and not isinstance(home_of(x), Refusal):
             made._home = Refusal(_READ_ONLY, x)
         return made
@@ -218,18 +286,31 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
     return view_on(x, layout, writable=name != "broadcast_to")
 
 
-def _native_view(x: Tensor, native: NativeArray) -> Tensor:
+def _native_view(x: Tensor, native: NativeArray, home: Any) -> Tensor:
     out = fill(native, x._spec)
-    home = home_of(x)
-    out._home = home if isinstance(home, Tensor | Refusal) else x
+    if type(home) is Refusal:
+        out._home = home
+        return out
+    root, known = (home, home._home) if type(home) is Tensor else (x, home)
+    out._home = root
+    # The view is remembered, so that it can move with its memory: see Storage.
+    if known is None:
+        with _CREATION:
+            known = home_of(root)
+            if known is None:
+                known = root._home = []
+    if type(known) is list:
+        remember(known, out)
+    else:
+        known.follow(out)
     return out
 
 
 def _unshared(x: Tensor, native: NativeArray) -> Tensor:
-    """A result that is a view in no way that we could keep track of."""
+    """A result that is a view in no way that we could keep track of: neither is written then."""
     out = like(x, native)
     if not x._spec.backend.mutable:
-        out._home = Refusal(_NEEDS_GRAD)
+        out._home = x._home = Refusal(_NEEDS_GRAD)
     return out
 
 
@@ -239,7 +320,7 @@ def _has_native_views(x: Tensor) -> bool:
     if not backend.mutable:
         return False
     home = home_of(x)
-    if home is None:
+    if home is None or isinstance(home, list):
         return backend.writable(x.native)
     return not isinstance(home, Window) and not (isinstance(home, Storage) and home.is_borrowed)
 
@@ -275,7 +356,7 @@ def alias(x: Tensor) -> Tensor:
         out._home = Window(home.storage, home.layout, home.base)
         return out
     if isinstance(home, Tensor | Refusal):
-        return _native_view(x, x.native)
+        return _native_view(x, x.native, home)
     storage = storage_of(x)
     with storage.lock:
         if isinstance(x._home, Window):  # turned into a view by another thread
@@ -303,11 +384,8 @@ def clone(x: Tensor) -> Tensor:
         return view
     storage = storage_of(x)
     with storage.lock:
-        native = x.native
-        out = fill(native, spec)
-        lent = storage.lend(native)
-        out._home = lent
-        lent.mirror(out)
+        out = fill(x.native, spec)
+        out._home = storage.lend(out)
     return out
 
 
@@ -447,10 +525,7 @@ def _put(
         return
     layout = layout_of(x).at(key)
     value = _fitted(x._spec, value, layout.shape)
-    if not isinstance(home, Window):
-        if x.nbytes < _SMALL:
-            storage.update(layout, value)
-            return
+    if not backend.mutable:
         _open(storage)
     Window(storage, layout, home.base if isinstance(home, Window) else None).write(value)
 
@@ -503,6 +578,9 @@ def _settle(x: Tensor, storage: Storage, native: NativeArray) -> None:
 
 
 def _set(storage: Storage, native: NativeArray) -> None:
+    if active_count() > 1:  # a lazy array could be computed in this thread alone
+        with suppress(UnsupportedOpError):  # and not at all while a function is traced
+            storage.spec.backend.finish(native)
     if storage.spec.backend.leaks(storage.native, native):
         raise UnsupportedOpError(
             "a tensor from outside cannot be written to while a function is traced: its memory "
@@ -512,11 +590,13 @@ def _set(storage: Storage, native: NativeArray) -> None:
 
 
 def _open(storage: Storage) -> None:
-    """Let the plain tensors of a storage read through windows, so that it owns its array alone.
+    """Let the plain tensors of a large storage read through windows, so that it alone has its array.
 
     A functional update can then reuse the memory of the old array. A thread that has read the
     array holds a reference, and is seen by that.
     """
+    if storage.nbytes < _SMALL:
+        return
     for x in storage.aliases():
         x._home = Window(storage, contiguous(x.shape))
         x.__class__ = TensorViewMut

@@ -26,7 +26,6 @@ def write(root: Array, layout: Layout, value: Array, sole: bool) -> Array:
     """`root` with a value at a layout; where it is held here alone, its memory is used again."""
     if not layout.size:
         return root
-    require_values(value)  # what is traced has none, and must not come into memory that stays
     # Writing to an item gives the object another array; others who hold it keep the old one.
     target = root if sole else mx.reshape(root, root.shape)
     shape = tuple(root.shape)
@@ -35,6 +34,7 @@ def write(root: Array, layout: Layout, value: Array, sole: bool) -> Array:
     if taken != shape:
         target = mx.reshape(target, taken)
         if sole:
+            require_values(value)  # before the old array is gone
             # The buffer is reused where nothing else holds it: the old object lets go of it.
             root[...] = mx.zeros((), dtype=root.dtype)
     if found is None:
@@ -48,6 +48,7 @@ def write(root: Array, layout: Layout, value: Array, sole: bool) -> Array:
         target[plan.key(starts) or ...] = mx.flip(part, plan.turned) if plan.turned else part
     if taken != shape:
         target = mx.reshape(target, shape)
-    # At once: another thread could not, and writes that wait would pile up.
+    # At once: another thread could not, writes that wait would pile up, and what is traced, which
+    # has no values, must not come into memory that stays.
     require_values(target)
     return target

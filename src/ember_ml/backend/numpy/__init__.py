@@ -113,8 +113,12 @@ class NumpyBackend(Backend):
     def writable(self, native: NativeArray) -> bool:
         return bool(native.flags.writeable)
 
-    def owns_memory(self, native: NativeArray) -> bool:
-        return native.base is None  # views of a view count as views of what that lies in
+    def copy_memory(self, native: NativeArray) -> NativeArray | None:
+        made = native.copy(order="K")
+        return made if made.strides == native.strides else None
+
+    def rebase(self, view: NativeArray, old: NativeArray, new: NativeArray) -> NativeArray:
+        return layouts.rebase(view, old, new)
 
     def memory_of(self, native: NativeArray) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
         return native.ctypes.data, native.shape, native.strides, native.itemsize

@@ -8,7 +8,7 @@ import numpy as np
 
 from ember_ml.tensor.layout import Layout, plan_of
 
-__all__ = ["read", "write"]
+__all__ = ["read", "rebase", "write"]
 
 Array = Any  # np.ndarray of any dtype
 
@@ -45,3 +45,20 @@ def _view(root: Array, layout: Layout) -> Array | None:
     part = np.flip(part, plan.turned) if plan.turned else part
     part = part.transpose(plan.permutation).reshape(plan.core)
     return part if plan.core == plan.shape else np.broadcast_to(part, plan.shape)
+
+
+def rebase(view: Array, old: Array, new: Array) -> Array:
+    """A view of `old` as a view of `new`, whose elements lie in the same order."""
+    start = view.ctypes.data - old.ctypes.data
+    return np.asarray(_Moved(view, new, start)).view(view.dtype)
+
+
+class _Moved:
+    """An array by its address: as_strided cannot begin elsewhere than its array does."""
+
+    def __init__(self, view: Array, new: Array, start: int) -> None:
+        self.kept = new
+        self.__array_interface__ = view.__array_interface__ | {
+            "data": (new.ctypes.data + start, not view.flags.writeable),
+            "strides": view.strides,
+        }

@@ -145,10 +145,13 @@ class TorchBackend(Backend):
     def is_view(self, native: NativeArray, base: NativeArray) -> bool:
         return bool(native.data_ptr() == base.data_ptr())
 
-    def owns_memory(self, native: NativeArray) -> bool:
-        count = getattr(torch._C, "_storage_Use_Count", None)
-        # This tensor and the object that is asked.
-        return count is not None and count(native.untyped_storage()._cdata) <= 2
+    def copy_memory(self, native: NativeArray) -> NativeArray | None:
+        made = native.clone(memory_format=torch.preserve_format)
+        return made if made.stride() == native.stride() else None
+
+    def rebase(self, view: NativeArray, old: NativeArray, new: NativeArray) -> NativeArray:
+        offset = view.storage_offset() - old.storage_offset() + new.storage_offset()
+        return new.as_strided(view.shape, view.stride(), offset)
 
     def memory_of(self, native: NativeArray) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
         size = native.element_size()
