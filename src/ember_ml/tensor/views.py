@@ -287,22 +287,26 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
 
 
 def _native_view(x: Tensor, native: NativeArray, home: Any) -> Tensor:
+    """A plain tensor around an engine's view of `x`; it is remembered, to move with its memory."""
     out = fill(native, x._spec)
     if type(home) is Refusal:
         out._home = home
-        return out
-    root, known = (home, home._home) if type(home) is Tensor else (x, home)
-    out._home = root
-    # The view is remembered, so that it can move with its memory: see Storage.
-    if known is None:
-        with _CREATION:
-            known = home_of(root)
-            if known is None:
-                known = root._home = []
-    if type(known) is list:
-        remember(known, out)
+        if home.root is None:
+            return out
+        x, home = home.root, home_of(home.root)
+        x, home = (home, home._home) if type(home) is Tensor else (x, home)
     else:
-        known.follow(out)
+        x, home = (home, home._home) if type(home) is Tensor else (x, home)
+        out._home = x
+    if home is None:
+        with _CREATION:
+            home = home_of(x)
+            if home is None:
+                home = x._home = []
+    if type(home) is list:
+        remember(home, out)
+    else:
+        home.follow(out)
     return out
 
 
