@@ -199,6 +199,8 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
         for item in key:
             if type(item) not in _QUICK_ITEMS:
                 return None
+        if len(key) > 1 and key.count(...) > 1:
+            return None
     elif type(key) is slice or type(key) is int:
         key = (key,)
     else:
@@ -232,7 +234,7 @@ def quick_reshape(x: Tensor, shape: Any) -> Tensor | None:
     if not _is_open(x, home):
         return None
     try:
-        native = x.native.reshape(shape)
+        native = x._spec.backend.entry(x._spec, "reshape")[0](x.native, shape)
     except Exception:
         return None
     if x._spec.backend.is_view(native, x.native):

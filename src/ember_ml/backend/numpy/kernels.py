@@ -339,6 +339,7 @@ _REDUCTIONS: Final = {
 }
 
 OVERRIDES: Final[dict[str, Kernel]] = {
+    "reshape": np.ndarray.reshape,  # np.reshape is Python around it
     **{name: _reduction(ufunc) for name, ufunc in _REDUCTIONS.items()},
     **{
         kernel.__name__: kernel
