@@ -5,6 +5,7 @@
     ├── AxisError               (ValueError, IndexError)   an axis the tensor does not have
     ├── DTypeError              (TypeError)    a dtype that op, backend or promotion refuse
     ├── DomainError             (ValueError)   a value for which the op is not defined
+    │   └── CopyError           (BufferError)  copy=False where only a copy could do it
     ├── OutOfBoundsError        (IndexError)   an index beyond its axis
     ├── IntegerDivisionError    (ZeroDivisionError)   an integer divided by zero
     ├── LinAlgError             (numpy.linalg.LinAlgError)   a matrix the factorisation cannot take
@@ -25,6 +26,7 @@ __all__ = [
     "AxisError",
     "BackendMismatchError",
     "BackendUnavailableError",
+    "CopyError",
     "DTypeError",
     "DeviceError",
     "DomainError",
@@ -56,6 +58,13 @@ class DTypeError(EmberError, TypeError):
 
 class DomainError(EmberError, ValueError):
     """A value lies outside of what the operation is defined for."""
+
+
+class CopyError(DomainError, BufferError):
+    """copy=False was asked for, and memory cannot be shared.
+
+    The array API standard names ValueError in asarray and BufferError in from_dlpack; this is both.
+    """
 
 
 class OutOfBoundsError(EmberError, IndexError):

@@ -67,10 +67,16 @@ def test_aligned_numpy_memory_is_shared(dtype: str) -> None:
     assert np.shares_memory(ops.asarray(array, copy=False).numpy(), array)
 
 
-def test_other_numpy_memory_is_copied() -> None:
+def test_read_only_and_permuted_memory_is_shared() -> None:
     fixed = aligned(8)
     fixed.flags.writeable = False
-    for array in (aligned(8, offset=4), aligned(8)[::2], aligned(16).reshape(4, 4).T, fixed):
+    for array in (fixed, aligned(16).reshape(4, 4).T, aligned(24).reshape(2, 3, 4).swapaxes(0, 1)):
+        assert np.shares_memory(ops.asarray(array, copy=False).numpy(), array)
+        assert (ops.asarray(array) + 1).tolist() == (array + 1).tolist()
+
+
+def test_other_numpy_memory_is_copied() -> None:
+    for array in (aligned(8, offset=4), aligned(8)[::2], aligned(16)[::-1]):
         assert not np.shares_memory(ops.asarray(array).numpy(), array)
         with pytest.raises(DomainError, match="aligned"):
             ops.asarray(array, copy=False)
