@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -144,6 +146,14 @@ def test_every_pair_and_dtype(source: str, target: str, dtype: em.DType) -> None
     entered = enter(source, raw, backend=target)
     assert (entered.backend, bits(entered)) == (target, array.tobytes())
     assert (address(entered.native) == address(raw)) is shared
+
+
+def test_the_page_has_the_same_table() -> None:
+    page = Path(__file__).parents[2] / "docs" / "interchange.md"
+    rows = re.findall(
+        r"^\| (\w+) \| (\w+) \| (shared|aligned|copied) \|", page.read_text("utf-8"), re.MULTILINE
+    )
+    assert {(source, target): memory for source, target, memory in rows} == MOVES
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -75,7 +75,7 @@ def copy(array: Array) -> Array:
 
 def cast(array: Array, dtype: np.dtype[Any]) -> Array:
     """The values in new memory of another dtype; Fortran order is kept."""
-    if prod(array.shape) * dtype.itemsize < THRESHOLD:
+    if array.size * dtype.itemsize < THRESHOLD:
         return array.astype(dtype)
     if array.flags.f_contiguous and array.ndim > 1 and not array.flags.c_contiguous:
         return cast(array.T, dtype).T

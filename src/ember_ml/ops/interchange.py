@@ -21,6 +21,7 @@ def from_numpy(
 ) -> Tensor:
     """A tensor of an `np.ndarray`, on the current backend unless another one is named.
 
+    >>> import numpy as np
     >>> array = np.zeros(3)
     >>> x = from_numpy(array, backend="numpy")
     >>> array[0] = 5.0
@@ -36,6 +37,10 @@ def from_torch(
     """A tensor of a `torch.Tensor`, on torch unless another backend is named.
 
     One that requires gradients keeps its history on torch; elsewhere, gradients begin anew.
+
+    >>> import torch
+    >>> from_torch(torch.ones(2), backend="numpy").tolist()
+    [1.0, 1.0]
     """
     return interchange.from_engine("torch", x, backend, device, copy)
 
@@ -46,6 +51,10 @@ def from_jax(
     """A tensor of a `jax.Array`, on JAX unless another backend is named.
 
     A tracer, inside of `jax.jit` and its kin, has no values and can only stay on JAX.
+
+    >>> import jax.numpy as jnp
+    >>> from_jax(jnp.arange(3)).backend
+    'jax'
     """
     return interchange.from_engine("jax", x, backend, device, copy)
 
@@ -53,5 +62,10 @@ def from_jax(
 def from_mlx(
     x: Any, /, *, copy: bool | None = None, backend: str | None = None, device: str | None = None
 ) -> Tensor:
-    """A tensor of an `mlx.core.array`, on MLX unless another backend is named."""
+    """A tensor of an `mlx.core.array`, on MLX unless another backend is named.
+
+    >>> import mlx.core as mx
+    >>> from_mlx(mx.array([1.5])).tolist()
+    [1.5]
+    """
     return interchange.from_engine("mlx", x, backend, device, copy)

@@ -15,6 +15,9 @@ from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
 
 __all__ = ["asarray", "backend_of", "to_backend", "to_device", "to_tensor"]
 
+# Tuples, since a union of types is made anew each time that it is written.
+_SEQUENCES = (list, tuple)
+_NUMPY = (np.generic, np.ndarray)
 _DATA = (list, tuple, bool, int, float, complex, np.ndarray, np.generic)
 _WEAK_DEFAULTS = {
     "f": dtypes.default_float,
@@ -112,13 +115,13 @@ def _from_data(
     device: str | None,
     copy: bool | None,
 ) -> Tensor:
-    if isinstance(obj, list | tuple):
+    if isinstance(obj, _SEQUENCES):
         leaf = _first_leaf(obj)
         if isinstance(leaf, Tensor) or backend_of(leaf) is not None:
             if copy is False:
                 raise CopyError("ops.asarray(copy=False) cannot share memory with several tensors")
             return _from_tensors(obj, backend, dtype, device)
-    elif dlpack.is_elsewhere(obj):
+    elif not isinstance(obj, _DATA) and dlpack.is_elsewhere(obj):
         made = wrap(backend.from_dlpack(obj, copy), backend)
         return asarray(made, dtype, device, False if copy is False else None)
     array, fresh = _array_of(obj, dtype, copy)
@@ -155,13 +158,13 @@ def _array_of(
     """Data as a NumPy array, and whether its memory is new."""
     if isinstance(obj, np.ndarray):
         return plain_array("asarray", obj), False
-    if isinstance(obj, list | tuple | bool | int | float | complex | np.generic):
+    if isinstance(obj, _DATA):
         if copy is False:
-            kind = "list" if isinstance(obj, list | tuple) else "number"
+            kind = "list" if isinstance(obj, _SEQUENCES) else "number"
             raise CopyError(f"ops.asarray(copy=False) cannot share memory with a {kind}")
         if isinstance(obj, np.generic):
             return np.asarray(obj), True
-        weak = not isinstance(_first_leaf(obj), np.generic | np.ndarray)
+        weak = not isinstance(_first_leaf(obj), _NUMPY)
         return _array_of_numbers(obj, dtype, weak=weak), True
     return _array_of_buffer(obj, copy), False
 
@@ -193,7 +196,7 @@ def _array_of_numbers(obj: object, dtype: DType | None, *, weak: bool) -> np.nda
 
 
 def _integral(obj: object) -> bool:
-    leaf = _first_leaf(obj) if isinstance(obj, list | tuple) else obj
+    leaf = _first_leaf(obj) if isinstance(obj, _SEQUENCES) else obj
     return isinstance(leaf, int) and not isinstance(leaf, bool)
 
 
@@ -233,7 +236,7 @@ def _array_of_buffer(obj: Any, copy: bool | None) -> np.ndarray[Any, Any]:
 
 
 def _first_leaf(obj: object) -> object:
-    while isinstance(obj, list | tuple):
+    while isinstance(obj, _SEQUENCES):
         if not obj:
             return None
         obj = obj[0]
@@ -247,7 +250,7 @@ def _from_tensors(
     from ember_ml import ops
 
     stacked = ops.stack(
-        [x if isinstance(x, Tensor) else asarray(x, backend=_home(obj) or backend) for x in obj]
+        [x if isinstance(x, Tensor) else to_tensor(x, _home(obj) or backend) for x in obj]
     )
     return asarray(stacked, dtype, device)
 

@@ -136,6 +136,9 @@ class Tensor(Methods):
 
         It is read-only where writing would change an array that never changes, as those of JAX.
         `copy=True` gives memory of its own, `copy=False` raises CopyError where none is shared.
+
+        >>> Tensor([1.0, 2.0]).numpy(copy=True)
+        array([1., 2.], dtype=float32)
         """
         return self._spec.backend.to_numpy(self.native, copy)
 

@@ -69,9 +69,8 @@ class JaxBackend(Backend):
             )
         if here and array.nbytes >= aligned.THRESHOLD:
             # A third of the time that JAX needs for a copy.
-            return jax.device_put(aligned.copy(array), device)
-        # asarray copies NumPy arrays, where device_put would alias what is aligned.
-        return jnp.asarray(array, device=self._elsewhere(spec.device))
+            return hosting.take(aligned.copy(array), device)
+        return jnp.array(array, device=self._elsewhere(spec.device))
 
     def to_numpy(self, native: NativeArray, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return hosting.to_numpy(native, copy)
