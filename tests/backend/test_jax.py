@@ -324,6 +324,9 @@ def test_devices_of_this_machine() -> None:
 
 
 _SEVERAL = """
+import jax
+import torch
+
 import ember_ml as em
 from ember_ml import devices, ops
 
@@ -333,6 +336,21 @@ with devices.use_device("cpu:1"):
     x = ops.asarray([1.0, 2.0])
     for y in (x, x + 1, ops.add(1, 2), ops.zeros((2000,)), ops.arange(3)):
         assert y.device == str(y.native.device) == "cpu:1", y
+    lent = torch.zeros(16)
+    y = em.from_torch(lent, backend="jax", copy=False)
+    assert (y.device, y.native.unsafe_buffer_pointer()) == ("cpu:1", lent.data_ptr())
+y = em.from_torch(lent, backend="jax", device="cpu:1", copy=False)
+assert (y.device, y.native.unsafe_buffer_pointer()) == ("cpu:1", lent.data_ptr())
+mesh = jax.sharding.Mesh(jax.devices(), ("x",))
+spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+z = em.from_jax(jax.device_put(jax.numpy.arange(4.0), spread))
+assert z.numpy().tolist() == z.to_backend("torch").tolist() == [0.0, 1.0, 2.0, 3.0]
+try:
+    z.numpy(copy=False)
+except em.CopyError:
+    pass
+else:
+    raise AssertionError("an array over two devices is in no one place")
 try:
     x + ops.asarray([1.0, 2.0])
 except em.DeviceError:

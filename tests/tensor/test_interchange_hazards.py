@@ -456,6 +456,22 @@ def test_objects_on_other_devices_come_by_dlpack(monkeypatch: pytest.MonkeyPatch
     with em.use_backend("torch"):
         x = ops.asarray(OnGpu(torch.ones(3)))
     assert (x.backend, x.tolist()) == ("torch", [1.0] * 3)
+    for take in (ops.asarray, ops.from_dlpack):
+        with em.use_backend("numpy"), pytest.raises(em.DeviceError, match="CPU first"):
+            take(OnGpu(torch.ones(3)))
+
+
+def test_constants_of_a_compiled_function() -> None:
+    large, turned = aligned(1 << 17), aligned(64).reshape(8, 8).T
+    for array in (aligned(16), aligned(17)[1:], large, turned, np.ones(1 << 17, "f4")):
+
+        def add(x: Any, array: Any = array) -> Any:
+            with em.use_backend("jax"):
+                return (em.from_jax(x) + ops.asarray(array)).native
+
+        got = jax.jit(add)(1.0)
+        assert got.shape == array.shape
+        np.testing.assert_array_equal(np.asarray(got), array + 1)
 
 
 def test_no_engine_is_imported_for_another() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml import dtypes
-from ember_ml.errors import CopyError, DTypeError
+from ember_ml.errors import CopyError, DeviceError, DTypeError
 
 __all__ = ["CPU", "GPUS", "export_bfloat16", "forbid_writing", "is_elsewhere", "to_numpy"]
 
@@ -21,6 +21,8 @@ __all__ = ["CPU", "GPUS", "export_bfloat16", "forbid_writing", "is_elsewhere", "
 CPU: Final = 1
 GPUS: Final = (2, 10, 13)
 
+# Memory that the host can read: its own, and what CUDA and ROCm share with it.
+_HOST: Final = (CPU, 3, 11, 13)
 _BITS: Final = 1  # the type code of unsigned integers
 _BFLOAT: Final = 4
 _READ_ONLY: Final = 1
@@ -103,6 +105,12 @@ def to_numpy(source: Any, copy: bool | None = None) -> np.ndarray[Any, Any]:
     Memory of which nobody says that it may be written comes read-only. `copy=False` is passed on
     to the exporter; copies are left to the caller.
     """
+    kind = int(source.__dlpack_device__()[0])
+    if kind not in _HOST:
+        raise DeviceError(
+            f"{type(source).__name__} lies on a device of DLPack's kind {kind}, which the host "
+            f"cannot read; move it to the CPU first"
+        )
     readable = _Readable(source)
     try:
         array = np.from_dlpack(readable, copy=False if copy is False else None)

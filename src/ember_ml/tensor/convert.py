@@ -87,7 +87,9 @@ def asarray(
     if wanted is not None and wanted is not spec.dtype:
         obj = cast(obj, wanted)
     if target_device != spec.device:
-        return to_device(obj, target_device)
+        moved = to_device(obj, target_device)
+        # MLX's devices use the same memory.
+        return moved.copy() if copy and moved.native is obj.native else moved
     return obj.copy() if copy and not changes else obj
 
 
@@ -268,15 +270,18 @@ def _brief(obj: object) -> str:
 # --- Moving ---------------------------------------------------------------------------------
 
 
-def to_backend(x: Tensor, backend: Backend, copy: bool | None = None) -> Tensor:
-    """A tensor on another backend, on the device where that backend creates tensors.
+def to_backend(
+    x: Tensor, backend: Backend, copy: bool | None = None, device: str | None = None
+) -> Tensor:
+    """A tensor on another backend, on a device or where that backend creates tensors.
 
     Gradients end here: the moved tensor needs them where `x` does, from itself on.
     """
     home = x._spec.backend
     if home is backend:
-        return x.copy() if copy else x
-    spec = backend.spec(x._spec.dtype, device_for(backend))
+        return asarray(x, None, device, copy)
+    target = device_for(backend) if device is None else backend.canonical_device(device)
+    spec = backend.spec(x._spec.dtype, target)
     moved = fill(backend.from_backend(x.native, home, spec, copy), spec)
     if type(x) is GradTensor:
         return fill_grad(backend.require_grad(moved.native), spec)

@@ -250,8 +250,8 @@ class Tensor(Methods):
                 device = target
         moved: Tensor = self
         if backend is not None:
-            moved = moved.to_backend(backend)
-        if device is not None:
+            moved = convert.to_backend(self, selection.load(backend), None, device)
+        elif device is not None:
             moved = moved.to_device(device)
         return moved if dtype is None else moved.astype(dtype, copy=False)
 

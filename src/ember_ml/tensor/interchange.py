@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ember_ml.backend import selection
-from ember_ml.backend.contract import Backend, NativeArray
-from ember_ml.errors import CopyError, DTypeError
+from ember_ml.backend.contract import NativeArray
+from ember_ml.errors import DTypeError
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 
@@ -28,27 +28,17 @@ def from_engine(
     home = selection.load(backend) if backend else None
     if name == "numpy":
         return convert.asarray(array, None, device, copy, home)
-    taken = convert.wrap(array, engine)
-    if home is None or home is engine:
-        return convert.asarray(taken, None, device, copy)
-    return _placed(convert.to_backend(taken, home, copy), device, copy)
+    return convert.to_backend(convert.wrap(array, engine), home or engine, copy, device)
 
 
 def from_dlpack(x: Any, device: str | None, copy: bool | None) -> Tensor:
     """A tensor of an object with `__dlpack__`: see ops.from_dlpack."""
     if isinstance(x, Tensor | np.ndarray) or convert.backend_of(x) is not None:
         return convert.asarray(x, None, device, copy)
-    backend: Backend = selection.current()
-    return _placed(convert.wrap(backend.from_dlpack(x, copy), backend), device, copy)
-
-
-def _placed(x: Tensor, device: str | None, copy: bool | None) -> Tensor:
-    if device is None:
-        return x
-    moved = convert.to_device(x, device)
-    if copy is False and moved is not x:
-        raise CopyError(f"copy=False cannot move a tensor from '{x.device}' to '{device}'")
-    return moved
+    backend = selection.current()
+    made = convert.wrap(backend.from_dlpack(x, copy), backend)
+    # What it has to be by now, it need not become again.
+    return convert.asarray(made, None, device, False if copy is False else None)
 
 
 def native_of(x: Tensor, name: str, copy: bool | None) -> NativeArray:
