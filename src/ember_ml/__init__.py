@@ -36,6 +36,7 @@ from ember_ml.errors import (
     AxisError,
     BackendMismatchError,
     BackendUnavailableError,
+    CopyError,
     DeviceError,
     DomainError,
     DTypeError,
@@ -62,6 +63,7 @@ from ember_ml.devices import (
     to_device,
     use_device,
 )
+from ember_ml.ops import from_jax, from_mlx, from_numpy, from_torch
 
 __version__ = "0.1.0"
 
@@ -69,6 +71,7 @@ __all__ = [
     "AxisError",
     "BackendMismatchError",
     "BackendUnavailableError",
+    "CopyError",
     "DType",
     "DTypeError",
     "DeviceError",
@@ -100,6 +103,10 @@ __all__ = [
     "float32",
     "float64",
     "from_dtype_str",
+    "from_jax",
+    "from_mlx",
+    "from_numpy",
+    "from_torch",
     "get_available_devices",
     "get_backend",
     "get_backend_module",

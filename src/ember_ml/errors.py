@@ -5,6 +5,7 @@
     ├── AxisError               (ValueError, IndexError)   an axis the tensor does not have
     ├── DTypeError              (TypeError)    a dtype that op, backend or promotion refuse
     ├── DomainError             (ValueError)   a value for which the op is not defined
+    │   └── CopyError           (BufferError)  copy=False where only a copy could do it
     ├── ReadOnlyError           (ValueError)   a write to what is only for reading
     ├── OutOfBoundsError        (IndexError)   an index beyond its axis
     ├── IntegerDivisionError    (ZeroDivisionError)   an integer divided by zero
@@ -26,6 +27,7 @@ __all__ = [
     "AxisError",
     "BackendMismatchError",
     "BackendUnavailableError",
+    "CopyError",
     "DTypeError",
     "DeviceError",
     "DomainError",
@@ -62,6 +64,13 @@ class DomainError(EmberError, ValueError):
 
 class ReadOnlyError(EmberError, ValueError):
     """A write to a tensor that is only for reading."""
+
+
+class CopyError(DomainError, BufferError):
+    """copy=False was asked for, and memory cannot be shared.
+
+    The array API standard names ValueError in asarray and BufferError in from_dlpack; this is both.
+    """
 
 
 class OutOfBoundsError(EmberError, IndexError):

@@ -66,10 +66,16 @@ def test_aligned_numpy_memory_is_shared(dtype: str) -> None:
     assert np.shares_memory(ops.asarray(array, copy=False).numpy(), array)
 
 
-def test_other_numpy_memory_is_copied() -> None:
+def test_read_only_and_permuted_memory_is_shared() -> None:
     fixed = aligned(8)
     fixed.flags.writeable = False
-    for array in (aligned(8, offset=4), aligned(8)[::2], aligned(16).reshape(4, 4).T, fixed):
+    for array in (fixed, aligned(16).reshape(4, 4).T, aligned(24).reshape(2, 3, 4).swapaxes(0, 1)):
+        assert np.shares_memory(ops.asarray(array, copy=False).numpy(), array)
+        assert (ops.asarray(array) + 1).tolist() == (array + 1).tolist()
+
+
+def test_other_numpy_memory_is_copied() -> None:
+    for array in (aligned(8, offset=4), aligned(8)[::2], aligned(16)[::-1]):
         assert not np.shares_memory(ops.asarray(array).numpy(), array)
         with pytest.raises(DomainError, match="aligned"):
             ops.asarray(array, copy=False)
@@ -317,6 +323,9 @@ def test_devices_of_this_machine() -> None:
 
 
 _SEVERAL = """
+import jax
+import torch
+
 import ember_ml as em
 from ember_ml import devices, ops
 
@@ -326,6 +335,21 @@ with devices.use_device("cpu:1"):
     x = ops.asarray([1.0, 2.0])
     for y in (x, x + 1, ops.add(1, 2), ops.zeros((2000,)), ops.arange(3)):
         assert y.device == str(y.native.device) == "cpu:1", y
+    lent = torch.zeros(16)
+    y = em.from_torch(lent, backend="jax", copy=False)
+    assert (y.device, y.native.unsafe_buffer_pointer()) == ("cpu:1", lent.data_ptr())
+y = em.from_torch(lent, backend="jax", device="cpu:1", copy=False)
+assert (y.device, y.native.unsafe_buffer_pointer()) == ("cpu:1", lent.data_ptr())
+mesh = jax.sharding.Mesh(jax.devices(), ("x",))
+spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+z = em.from_jax(jax.device_put(jax.numpy.arange(4.0), spread))
+assert z.numpy().tolist() == z.to_backend("torch").tolist() == [0.0, 1.0, 2.0, 3.0]
+try:
+    z.numpy(copy=False)
+except em.CopyError:
+    pass
+else:
+    raise AssertionError("an array over two devices is in no one place")
 try:
     x + ops.asarray([1.0, 2.0])
 except em.DeviceError:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from ember_ml import dtypes
-from ember_ml.backend import checks
+from ember_ml.backend import aligned, checks, dlpack
 from ember_ml.dtypes import DType
-from ember_ml.errors import DeviceError, DomainError, DTypeError, UnsupportedOpError
+from ember_ml.errors import CopyError, DeviceError, DomainError, DTypeError, UnsupportedOpError
 
 if TYPE_CHECKING:
     from ember_ml.tensor.layout import Layout
@@ -185,6 +185,8 @@ class Backend(ABC):
     max_ndim: int | None = 64
     # True where the engine itself raises IndexError for integer arrays out of bounds.
     checks_indices: bool = False
+    # True where host memory may be read after a call has returned.
+    defers: bool = False
 
     def __init__(self, module: ModuleType) -> None:
         self.module: Final = module
@@ -330,12 +332,38 @@ class Backend(ABC):
     ) -> NativeArray:
         """A NumPy array whose dtype is that of `spec` as a native array there.
 
-        `copy=None` shares memory where the engine can, `False` raises where it cannot.
+        `copy=None` shares memory where the engine can, `False` raises CopyError where it cannot.
+        An array that is read-only may be shared: see `is_borrowed`.
         """
 
     @abstractmethod
-    def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
-        """A native array as a NumPy array, without a copy where memory allows."""
+    def to_numpy(self, native: NativeArray, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """A native array as a NumPy array; `copy` as in `from_numpy`.
+
+        Memory that must not be written comes read-only; that of a copy can be written.
+        """
+
+    def from_backend(
+        self, native: NativeArray, source: Backend, spec: Spec, copy: bool | None = None
+    ) -> NativeArray:
+        """A native array of another backend as one of this, of `spec`; `copy` as in `from_numpy`.
+
+        It goes through host memory unless both lie on a GPU.
+        """
+        if not spec.device.startswith("cpu") and source.dlpack_device(native)[0] in dlpack.GPUS:
+            made = self.from_dlpack(source.detach(native), copy)
+            if copy is False and self.device_of(made) != spec.device:
+                raise CopyError(f"copy=False cannot lead to the device '{spec.device}'")
+            return self.to_device(made, spec.device)
+        array = source.to_numpy(native, False if copy is False else None)
+        return self.from_numpy(array, spec, copy)
+
+    def is_borrowed(self, native: NativeArray) -> bool:
+        """True where a write must go to a copy: the memory is that of someone who forbids it.
+
+        NumPy arrays say so themselves; other engines whose arrays can be written keep a mark.
+        """
+        return False
 
     def scalar(self, value: object, spec: Spec) -> NativeArray:
         """A 0-d operand of `spec` for a Python number."""
@@ -343,7 +371,7 @@ class Backend(ABC):
 
     def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
         """A new array filled with a Python number."""
-        return self.from_numpy(np.full(shape, value, dtype=spec.dtype.numpy), spec)
+        return self.from_numpy(aligned.full(shape, value, spec.dtype.numpy), spec)
 
     def empty(self, shape: tuple[int, ...], spec: Spec) -> NativeArray:
         """A new array whose values do not matter."""
@@ -380,10 +408,6 @@ class Backend(ABC):
     def is_view(self, native: NativeArray, base: NativeArray) -> bool:
         """True where `native`, made of all elements of `base`, lies in its memory."""
         return self.shares_memory(native, base)
-
-    def writable(self, native: NativeArray) -> bool:
-        """True where the memory of an array is ours to write to."""
-        return True
 
     def copy_memory(self, native: NativeArray) -> NativeArray | None:
         """A copy whose elements lie as those of `native` do; None where there are gaps."""
@@ -459,9 +483,13 @@ class Backend(ABC):
         return native.__dlpack__(**{k: v for k, v in options.items() if v is not None})
 
     def from_dlpack(self, source: Any, copy: bool | None) -> NativeArray:
-        """A native array of an object with `__dlpack__`; `copy` as in the standard."""
-        array = np.from_dlpack(source, copy=copy)
-        return self.from_numpy(array, self.spec(dtypes.to_dtype(array.dtype)), copy)
+        """A native array of an object with `__dlpack__`, where it lies; `copy` as in the standard.
+
+        Engines that share memory with others of their kind override this for GPUs.
+        """
+        array = dlpack.to_numpy(source, copy)
+        where = "cpu" if "cpu" in self.devices() else self.default_device()
+        return self.from_numpy(array, self.spec(dtypes.to_dtype(array.dtype), where), copy)
 
     # --- Devices ----------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ from ember_ml.ops.creation import (
     zeros_like,
 )
 from ember_ml.ops.data_types import astype, cast
+from ember_ml.ops.interchange import from_jax, from_mlx, from_numpy, from_torch
 from ember_ml.ops.manipulation import (
     broadcast_to,
     concat,
@@ -86,6 +87,10 @@ __all__ = [
     "float64",
     "from_dlpack",
     "from_dtype_str",
+    "from_jax",
+    "from_mlx",
+    "from_numpy",
+    "from_torch",
     "full",
     "full_like",
     "get_dtype",
@@ -147,9 +152,9 @@ def array(
     return Tensor(made, requires_grad=True) if requires_grad else made
 
 
-def to_numpy(x: TensorLike) -> Any:
-    """The values as a NumPy array."""
-    return _to_tensor(x).numpy()
+def to_numpy(x: TensorLike, *, copy: Any = None) -> Any:
+    """The values as a NumPy array; `copy` as in `Tensor.numpy`."""
+    return _to_tensor(x).numpy(copy=copy)
 
 
 def shape(x: TensorLike) -> tuple[int, ...]:

@@ -41,6 +41,7 @@ from ember_ml.ops import (
     elementwise,
     fft,
     indexing,
+    interchange,
     linearalg,
     manipulation,
     reduction,
@@ -52,6 +53,7 @@ from ember_ml.ops.data_types import *
 from ember_ml.ops.elementwise import *
 from ember_ml.ops.indexing import *
 from ember_ml.ops.info import __array_namespace_info__
+from ember_ml.ops.interchange import *
 from ember_ml.ops.linearalg import matmul, matrix_transpose, tensordot, vecdot
 from ember_ml.ops.manipulation import *
 from ember_ml.ops.reduction import *
@@ -104,6 +106,7 @@ __all__ += creation.__all__
 __all__ += data_types.__all__
 __all__ += elementwise.__all__
 __all__ += indexing.__all__
+__all__ += interchange.__all__
 __all__ += manipulation.__all__
 __all__ += reduction.__all__
 __all__ += searching.__all__

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from ember_ml import devices, dtypes
-from ember_ml.backend import selection
+from ember_ml.backend import aligned, selection
 from ember_ml.backend.contract import Spec
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, DTypeError
 from ember_ml.ops import dispatch, linearalg, manipulation
 from ember_ml.ops.axes import integer_of, shape_of
 from ember_ml.ops.registry import op
-from ember_ml.tensor import convert
+from ember_ml.tensor import convert, interchange
 from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import DTypeLike, ShapeLike, TensorLike
 
@@ -61,9 +61,12 @@ def _float(dtype: DTypeLike) -> DType:
 def _host(array: np.ndarray[Any, Any], dtype: DType, device: str | None) -> Tensor:
     """A tensor of values that NumPy has made, so that they are the same on every backend."""
     spec = _spec(dtype, device)
-    with np.errstate(all="ignore"):
-        values = np.ascontiguousarray(array.astype(dtype.numpy, copy=False))
-    return fill(spec.backend.from_numpy(values.reshape(array.shape), spec), spec)
+    if array.dtype == dtype.numpy:
+        values = aligned.settled(array)
+    else:
+        with np.errstate(all="ignore"):
+            values = aligned.cast(array, dtype.numpy)
+    return fill(spec.backend.from_numpy(values, spec), spec)
 
 
 @op(creates=True)
@@ -92,16 +95,9 @@ def from_dlpack(x: object, /, *, device: str | None = None, copy: bool | None = 
     >>> from_dlpack(np.arange(3)).tolist()
     [0, 1, 2]
     """
-    if isinstance(x, Tensor):
-        return convert.asarray(x, None, device, copy)
     if not hasattr(x, "__dlpack__"):
         raise DTypeError(f"ops.from_dlpack takes an object with __dlpack__, not {type(x).__name__}")
-    home = convert.backend_of(x)
-    if home is not None:
-        return convert.asarray(convert.wrap(x, home), None, device, copy)
-    backend = selection.current()
-    made = convert.wrap(backend.from_dlpack(x, copy), backend)
-    return made if device is None else convert.to_device(made, device)
+    return interchange.from_dlpack(x, device, copy)
 
 
 @op(creates=True)

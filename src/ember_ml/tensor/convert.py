@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 
 from ember_ml import devices, dtypes
-from ember_ml.backend import selection
+from ember_ml.backend import aligned, dlpack, selection
 from ember_ml.backend.contract import Backend, Spec
 from ember_ml.dtypes import DType, DTypeLike
-from ember_ml.errors import DomainError, DTypeError, EmberError, ShapeError
+from ember_ml.errors import CopyError, DomainError, DTypeError, EmberError, ShapeError
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
 
 __all__ = ["asarray", "backend_of", "to_backend", "to_device", "to_tensor"]
 
+# Tuples, since a union of types is made anew each time that it is written.
+_SEQUENCES = (list, tuple)
+_NUMPY = (np.generic, np.ndarray)
 _DATA = (list, tuple, bool, int, float, complex, np.ndarray, np.generic)
 _WEAK_DEFAULTS = {
     "f": dtypes.default_float,
@@ -43,7 +46,11 @@ def to_tensor(value: object, backend: Backend | None = None) -> Tensor:
     native_home = backend_of(value)
     if native_home is not None:
         return wrap(value, native_home)
-    return _from_data(value, backend or selection.current(), None, None, None)
+    home = backend or selection.current()
+    # The caller may write to an array once the op has returned, while an engine that computes
+    # later has yet to read it.
+    own = True if home.defers and isinstance(value, np.ndarray) else None
+    return _from_data(value, home, None, None, own)
 
 
 def wrap(native: Any, backend: Backend) -> Tensor:
@@ -73,14 +80,16 @@ def asarray(
     target_device = spec.device if device is None else spec.backend.canonical_device(device)
     changes = (wanted is not None and wanted is not spec.dtype) or target_device != spec.device
     if copy is False and changes:
-        raise DomainError(
+        raise CopyError(
             f"ops.asarray(copy=False) cannot make {wanted or spec.dtype} on '{target_device}' "
             f"of {spec.dtype} on '{spec.device}' without a copy"
         )
     if wanted is not None and wanted is not spec.dtype:
         obj = cast(obj, wanted)
     if target_device != spec.device:
-        return to_device(obj, target_device)
+        moved = to_device(obj, target_device)
+        # MLX's devices use the same memory.
+        return moved.copy() if copy and moved.native is obj.native else moved
     return obj.copy() if copy and not changes else obj
 
 
@@ -108,23 +117,16 @@ def _from_data(
     device: str | None,
     copy: bool | None,
 ) -> Tensor:
-    if isinstance(obj, list | tuple):
+    if isinstance(obj, _SEQUENCES):
         leaf = _first_leaf(obj)
         if isinstance(leaf, Tensor) or backend_of(leaf) is not None:
+            if copy is False:
+                raise CopyError("ops.asarray(copy=False) cannot share memory with several tensors")
             return _from_tensors(obj, backend, dtype, device)
-        if copy is False:
-            raise DomainError("ops.asarray(copy=False) cannot share memory with a list")
-        array = _array_of_numbers(obj, dtype, weak=not isinstance(leaf, np.generic | np.ndarray))
-        copy = None  # the array is new already
-    elif isinstance(obj, bool | int | float | complex) and not isinstance(obj, np.generic):
-        if copy is False:
-            raise DomainError("ops.asarray(copy=False) cannot share memory with a number")
-        array = _array_of_numbers(obj, dtype, weak=True)
-        copy = None
-    elif isinstance(obj, np.ndarray | np.generic):
-        array = np.asarray(obj)
-    else:
-        array = _array_of_buffer(obj)
+    elif not isinstance(obj, _DATA) and dlpack.is_elsewhere(obj):
+        made = wrap(backend.from_dlpack(obj, copy), backend)
+        return asarray(made, dtype, device, False if copy is False else None)
+    array, fresh = _array_of(obj, dtype, copy)
     try:
         found = dtypes.to_dtype(array.dtype)
     except DTypeError:
@@ -135,18 +137,38 @@ def _from_data(
     spec = backend.spec(dtype or found, device or device_for(backend))
     if spec.dtype is not found:
         if copy is False:
-            raise DomainError(f"ops.asarray(copy=False) cannot cast {found} to {spec.dtype}")
+            raise CopyError(f"ops.asarray(copy=False) cannot cast {found} to {spec.dtype}")
         if found.is_complex and not spec.dtype.is_complex:
             raise DTypeError(
                 f"ops.asarray from {found} to {spec.dtype} would drop "
                 f"the imaginary part; take the real part first"
             )
         with np.errstate(all="ignore"):
-            array = array.astype(spec.dtype.numpy)
-        copy = None
+            array, fresh = aligned.cast(array, spec.dtype.numpy), True
     elif not array.dtype.isnative:
-        array = array.astype(spec.dtype.numpy)
-    return fill(backend.from_numpy(array, spec, copy), spec)
+        if copy is False:
+            raise CopyError(f"ops.asarray(copy=False) cannot turn the byte order of {array.dtype}")
+        array, fresh = aligned.copy(array), True
+    elif fresh:
+        array = aligned.settled(array)
+    return fill(backend.from_numpy(array, spec, None if fresh else copy), spec)
+
+
+def _array_of(
+    obj: object, dtype: DType | None, copy: bool | None
+) -> tuple[np.ndarray[Any, Any], bool]:
+    """Data as a NumPy array, and whether its memory is new."""
+    if isinstance(obj, np.ndarray):
+        return plain_array("asarray", obj), False
+    if isinstance(obj, _DATA):
+        if copy is False:
+            kind = "list" if isinstance(obj, _SEQUENCES) else "number"
+            raise CopyError(f"ops.asarray(copy=False) cannot share memory with a {kind}")
+        if isinstance(obj, np.generic):
+            return np.asarray(obj), True
+        weak = not isinstance(_first_leaf(obj), _NUMPY)
+        return _array_of_numbers(obj, dtype, weak=weak), True
+    return _array_of_buffer(obj, copy), False
 
 
 def _array_of_numbers(obj: object, dtype: DType | None, *, weak: bool) -> np.ndarray[Any, Any]:
@@ -172,31 +194,51 @@ def _array_of_numbers(obj: object, dtype: DType | None, *, weak: bool) -> np.nda
                 f"give dtype='uint64' or a floating dtype"
             )
         return array
-    return array.astype(default.numpy, copy=False) if array.size else array.astype(default.numpy)
+    return array if array.dtype == default.numpy else aligned.cast(array, default.numpy)
 
 
 def _integral(obj: object) -> bool:
-    leaf = _first_leaf(obj) if isinstance(obj, list | tuple) else obj
+    leaf = _first_leaf(obj) if isinstance(obj, _SEQUENCES) else obj
     return isinstance(leaf, int) and not isinstance(leaf, bool)
 
 
-def _array_of_buffer(obj: Any) -> np.ndarray[Any, Any]:
+def plain_array(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A NumPy array without its subclass; DTypeError where that would lose values."""
+    if type(array) is np.ndarray:
+        return array
+    if hasattr(array, "mask"):  # without an import of numpy.ma, which few need
+        raise DTypeError(
+            f"ops.{name} got a {type(array).__name__}, and tensors have no mask; "
+            f"give .filled(value), or .data for all values"
+        )
+    return np.asarray(array)
+
+
+def _array_of_buffer(obj: Any, copy: bool | None) -> np.ndarray[Any, Any]:
     """An array of what is neither a number, a list nor an array: buffers, DLPack, sequences."""
-    if hasattr(obj, "__array__") or isinstance(obj, memoryview | bytes | bytearray):
-        return np.asarray(obj)
+    if hasattr(obj, "__array__"):
+        try:
+            return np.asarray(obj, copy=False if copy is False else None)
+        except ValueError as error:
+            if copy is not False:
+                raise
+            raise CopyError(f"{_brief(obj)} gives its values only by a copy: {error}") from error
     if hasattr(obj, "__dlpack__"):
-        return np.from_dlpack(obj)
-    try:
-        return np.asarray(memoryview(obj))
-    except TypeError:
-        pass
-    if hasattr(obj, "__len__") and hasattr(obj, "__getitem__") and not isinstance(obj, str):
-        return _array_of_numbers(list(obj), None, weak=True)
+        return dlpack.to_numpy(obj, copy)
+    if not isinstance(obj, str | bytes):
+        try:
+            return np.asarray(memoryview(obj))
+        except TypeError:
+            pass
+        if hasattr(obj, "__len__") and hasattr(obj, "__getitem__"):
+            if copy is False:
+                raise CopyError("ops.asarray(copy=False) cannot share memory with a sequence")
+            return _array_of_numbers(list(obj), None, weak=True)
     return np.asarray(obj)
 
 
 def _first_leaf(obj: object) -> object:
-    while isinstance(obj, list | tuple):
+    while isinstance(obj, _SEQUENCES):
         if not obj:
             return None
         obj = obj[0]
@@ -210,7 +252,7 @@ def _from_tensors(
     from ember_ml import ops
 
     stacked = ops.stack(
-        [x if isinstance(x, Tensor) else asarray(x, backend=_home(obj) or backend) for x in obj]
+        [x if isinstance(x, Tensor) else to_tensor(x, _home(obj) or backend) for x in obj]
     )
     return asarray(stacked, dtype, device)
 
@@ -228,13 +270,19 @@ def _brief(obj: object) -> str:
 # --- Moving ---------------------------------------------------------------------------------
 
 
-def to_backend(x: Tensor, backend: Backend) -> Tensor:
-    """A tensor on another backend, on the device where that backend creates tensors."""
-    if x._spec.backend is backend:
-        return x
-    spec = backend.spec(x._spec.dtype, device_for(backend))
-    source = x.detach() if type(x) is GradTensor else x
-    moved = fill(backend.from_numpy(source.numpy(), spec), spec)
+def to_backend(
+    x: Tensor, backend: Backend, copy: bool | None = None, device: str | None = None
+) -> Tensor:
+    """A tensor on another backend, on a device or where that backend creates tensors.
+
+    Gradients end here: the moved tensor needs them where `x` does, from itself on.
+    """
+    home = x._spec.backend
+    if home is backend:
+        return asarray(x, None, device, copy)
+    target = device_for(backend) if device is None else backend.canonical_device(device)
+    spec = backend.spec(x._spec.dtype, target)
+    moved = fill(backend.from_backend(x.native, home, spec, copy), spec)
     if type(x) is GradTensor:
         return fill_grad(backend.require_grad(moved.native), spec)
     return moved

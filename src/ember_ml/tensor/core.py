@@ -11,7 +11,7 @@ import numpy as np
 from ember_ml.backend import selection
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.dtypes import DType, DTypeLike
-from ember_ml.errors import DTypeError, ShapeError
+from ember_ml.errors import CopyError, DTypeError, ShapeError
 from ember_ml.tensor.sharing import Sharing
 
 __all__ = ["EmberTensor", "GradTensor", "Tensor"]
@@ -131,13 +131,33 @@ class Tensor(Sharing):
         """The native array of the engine; the same object as `native`."""
         return self.native
 
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """The values as a NumPy array, without a copy where memory allows."""
-        return self._spec.backend.to_numpy(self.native)
+    def numpy(self, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """The values as a NumPy array, without a copy where memory allows.
 
-    def to_numpy(self) -> np.ndarray[Any, Any]:
-        """The values as a NumPy array, without a copy where memory allows."""
-        return self._spec.backend.to_numpy(self.native)
+        It is read-only where writing would change an array that never changes, as those of JAX.
+        `copy=True` gives memory of its own, `copy=False` raises CopyError where none is shared.
+
+        >>> Tensor([1.0, 2.0]).numpy(copy=True)
+        array([1., 2.], dtype=float32)
+        """
+        return self._spec.backend.to_numpy(self.native, copy)
+
+    to_numpy = numpy
+
+    def to_torch(self, *, copy: bool | None = None) -> NativeArray:
+        """The values as a torch.Tensor; `copy` as in `numpy`.
+
+        torch has no read-only memory, so what must not be written is copied unless `copy=False`.
+        """
+        return interchange.native_of(self, "torch", copy)
+
+    def to_jax(self, *, copy: bool | None = None) -> NativeArray:
+        """The values as a jax.Array; `copy` as in `numpy`."""
+        return interchange.native_of(self, "jax", copy)
+
+    def to_mlx(self, *, copy: bool | None = None) -> NativeArray:
+        """The values as an mlx.core.array; `copy` as in `numpy`, and MLX copies others' memory."""
+        return interchange.native_of(self, "mlx", copy)
 
     def tolist(self) -> Any:
         """The values as nested lists of Python numbers; a 0-d tensor gives the number.
@@ -164,7 +184,8 @@ class Tensor(Sharing):
     def __array__(
         self, dtype: np.dtype[Any] | None = None, copy: bool | None = None
     ) -> np.ndarray[Any, Any]:
-        return np.array(self.numpy(), dtype=dtype, copy=copy)
+        shared = self.numpy(copy=False if copy is False else None)
+        return np.array(shared, dtype=dtype, copy=copy)
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         """`ember_ml.ops` bound to the backend of this tensor."""
@@ -186,7 +207,7 @@ class Tensor(Sharing):
                 if target != _DLPACK_CPU:
                     raise BufferError(f"a {self.device} tensor can be exported there or to the CPU")
                 if copy is False:
-                    raise BufferError(f"a {self.device} tensor reaches the CPU only by a copy")
+                    raise CopyError(f"a {self.device} tensor reaches the CPU only by a copy")
                 return self.to_device("cpu").__dlpack__(max_version=max_version)
         return backend.to_dlpack(
             self.native, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
@@ -203,9 +224,12 @@ class Tensor(Sharing):
 
     cast = astype
 
-    def to_backend(self, name: str) -> Tensor:
-        """The tensor on another backend; no copy where the engines can share memory."""
-        return convert.to_backend(self, selection.load(name))
+    def to_backend(self, name: str, *, copy: bool | None = None) -> Tensor:
+        """The tensor on another backend; no copy where the engines can share memory.
+
+        `copy=True` never shares, `copy=False` raises CopyError instead of copying.
+        """
+        return convert.to_backend(self, selection.load(name), copy)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """The tensor on another device of its backend."""
@@ -229,8 +253,8 @@ class Tensor(Sharing):
                 device = target
         moved: Tensor = self
         if backend is not None:
-            moved = moved.to_backend(backend)
-        if device is not None:
+            moved = convert.to_backend(self, selection.load(backend), None, device)
+        elif device is not None:
             moved = moved.to_device(device)
         return moved if dtype is None else moved.astype(dtype, copy=False)
 
@@ -425,6 +449,7 @@ from ember_ml.tensor import (  # noqa: E402
     convert,
     display,
     indexing,
+    interchange,
     iteration,
     methods,
     sharing,

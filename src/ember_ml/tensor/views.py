@@ -95,10 +95,10 @@ class TensorView(Tensor):
         """The number of elements."""
         return self._home.layout.size  # type: ignore[no-any-return]  # as above
 
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """The values as a NumPy array that cannot be written to."""
-        array = self._spec.backend.to_numpy(self.native)
-        if array.flags.writeable:
+    def numpy(self, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """The values as a NumPy array that cannot be written to, unless it is a copy."""
+        array = self._spec.backend.to_numpy(self.native, copy)
+        if array.flags.writeable and not copy:
             array = array.view()
             array.flags.writeable = False
         return array
@@ -118,9 +118,9 @@ class TensorViewMut(TensorView):
 
     __slots__ = ()
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
         """The values as a NumPy array, without a copy where memory allows."""
-        return self._spec.backend.to_numpy(self.native)
+        return self._spec.backend.to_numpy(self.native, copy)
 
     to_numpy = numpy
 
@@ -157,7 +157,7 @@ def storage_of(x: Tensor) -> Storage:
         storage = Storage(x.native, x._spec)
         if home is not None:
             storage.adopt(home)
-        storage.foreign = not x._spec.backend.writable(x.native)
+        storage.foreign = x._spec.backend.is_borrowed(x.native)
         storage.mirror(x)
         x._home = storage
         return storage
@@ -245,7 +245,7 @@ def quick_reshape(x: Tensor, shape: Any) -> Tensor | None:
 def _is_open(x: Tensor, home: Any) -> bool:
     """True where a plain tensor is free, or in a family whose engine's views are kept track of."""
     if home is None or type(home) is list:
-        return x._spec.backend.writable(x.native)
+        return not x._spec.backend.is_borrowed(x.native)
     if type(home) is Storage:
         return not home.is_borrowed
     return type(home) is Tensor
@@ -327,7 +327,7 @@ def _has_native_views(x: Tensor) -> bool:
         return False
     home = home_of(x)
     if home is None or isinstance(home, list):
-        return backend.writable(x.native)
+        return not backend.is_borrowed(x.native)
     return not isinstance(home, Window) and not (isinstance(home, Storage) and home.is_borrowed)
 
 
@@ -596,7 +596,7 @@ def _set(storage: Storage, native: NativeArray) -> None:
 
 
 def _open(storage: Storage) -> None:
-    """Let the plain tensors of a large storage read through windows, so that it alone has its array.
+    """Let the plain tensors of a large storage read through windows: it alone has its array then.
 
     A functional update can then reuse the memory of the old array. A thread that has read the
     array holds a reference, and is seen by that.

@@ -14,11 +14,12 @@ import mlx.core as mx
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.mlx import elementwise, indexing, kernels, layouts, linearalg, summation
-from ember_ml.backend.mlx.hosting import differentiable, evaluated, require_values
+from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
 from ember_ml.dtypes import DType
-from ember_ml.errors import DomainError
+from ember_ml.errors import CopyError
 from ember_ml.tensor.layout import Layout
 
 __all__ = ["MlxBackend", "load"]
@@ -103,8 +104,8 @@ class MlxBackend(Backend):
     def from_numpy(
         self, array: np.ndarray[Any, Any], spec: Spec, copy: bool | None = None
     ) -> NativeArray:
-        if copy is False:
-            raise DomainError("the 'mlx' backend copies NumPy arrays; copy=False cannot be met")
+        if copy is False and array.size:
+            raise CopyError("MLX copies what it takes from others; copy=False cannot be met")
         if not array.size:
             # Imported ones have strides of zero, with which reductions read beyond them.
             return self._made(mx.zeros(array.shape, dtype=self.native_dtypes[spec.dtype]))
@@ -113,14 +114,9 @@ class MlxBackend(Backend):
         # Without the dtype, MLX makes float32 of float64.
         return mx.array(array, dtype=self.native_dtypes[spec.dtype])
 
-    def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
-        require_values(native)
-        if native.dtype == mx.bfloat16:  # no format string of buffers stands for it
-            array = np.asarray(native.view(mx.uint16)).view(dtypes.bfloat16.numpy)
-        else:
-            array = np.asarray(native)
-        array.flags.writeable = False  # other arrays may share the buffer
-        return array
+    def to_numpy(self, native: NativeArray, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = host_view(native)
+        return aligned.copy(array) if copy else array
 
     def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
         with self._placed(spec.dtype):
@@ -184,23 +180,18 @@ class MlxBackend(Backend):
         if any(stride < 0 for stride in memoryview(native).strides or ()):
             # Importers may end the process on these; a copy was not to be made then.
             if copy is False:
-                raise BufferError("a reversed tensor can be exported through DLPack only by a copy")
+                raise CopyError("a reversed tensor can be exported through DLPack only by a copy")
             native = mx.contiguous(native)
         return native.__dlpack__(
             stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
         )
 
     def from_dlpack(self, source: Any, copy: bool | None) -> NativeArray:
+        if int(source.__dlpack_device__()[0]) == dlpack.CPU:
+            return super().from_dlpack(source, copy)
         if copy is False:
-            raise BufferError("the 'mlx' backend copies what it imports; copy=False cannot be met")
-        kind, _ = source.__dlpack_device__()
-        if kind != 1:
-            return mx.from_dlpack(source)
-        try:
-            array = np.from_dlpack(source)
-        except (BufferError, RuntimeError):  # NumPy has no bfloat16 in DLPack; MLX has
-            return mx.from_dlpack(source)
-        return self.from_numpy(array, self.spec(dtypes.to_dtype(array.dtype)))
+            raise CopyError("MLX copies what it takes from others; copy=False cannot be met")
+        return mx.from_dlpack(source)
 
     # --- Devices ----------------------------------------------------------------------------
 

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
+from ember_ml import dtypes
+from ember_ml.backend import dlpack
 from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.errors import UnsupportedOpError
 
-__all__ = ["differentiable", "evaluated", "require_values"]
+__all__ = ["differentiable", "evaluated", "host_view", "require_values"]
 
 
 def evaluated(*natives: NativeArray) -> bool:
@@ -38,6 +41,26 @@ def require_values(native: NativeArray) -> None:
     """Compute a lazy array, or say why that cannot be."""
     if not evaluated(native):
         raise UnsupportedOpError("an array has no values while mx.compile or mx.vmap traces")
+
+
+def host_view(native: NativeArray) -> np.ndarray[Any, Any]:
+    """A read-only NumPy array in the memory of an MLX array.
+
+    A buffer of the object itself would not do: item assignment gives the object another array,
+    and the next kernel may overwrite the memory of the first. A capsule of DLPack keeps it.
+    """
+    require_values(native)
+    if native.__dlpack_device__()[0] == dlpack.CPU:
+        array = dlpack.to_numpy(native) if native.dtype == mx.bfloat16 else np.from_dlpack(native)
+    else:
+        # NumPy refuses Metal's memory there, though the host shares it. The buffer is that of an
+        # object of our own, which nobody assigns to.
+        half = native.dtype == mx.bfloat16
+        kept = native.view(mx.uint16) if half else mx.stop_gradient(native)
+        mx.eval(kept)
+        array = np.asarray(kept).view(dtypes.bfloat16.numpy) if half else np.asarray(kept)
+    array.flags.writeable = False
+    return array
 
 
 def differentiable(name: str, kernel: Kernel, rule: Callable[..., Any] | None) -> Kernel:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
 from ember_ml.backend.numpy import kernels, layouts
 from ember_ml.dtypes import DType
-from ember_ml.errors import ReadOnlyError
+from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
 
 __all__ = ["NumpyBackend", "load"]
@@ -69,25 +70,25 @@ class NumpyBackend(Backend):
     def from_numpy(
         self, array: np.ndarray[Any, Any], spec: Spec, copy: bool | None = None
     ) -> NativeArray:
-        return array.copy() if copy else array
+        return aligned.copy(array) if copy else array
 
-    def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
-        return native  # type: ignore[no-any-return]  # an ndarray, by the contract
+    def to_numpy(self, native: NativeArray, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return aligned.copy(native) if copy else native
 
     def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
-        return np.full(shape, value, dtype=spec.dtype.numpy)
+        return aligned.full(shape, value, spec.dtype.numpy)
 
     def empty(self, shape: tuple[int, ...], spec: Spec) -> NativeArray:
-        return np.empty(shape, dtype=spec.dtype.numpy)
+        return aligned.empty(shape, spec.dtype.numpy)
 
     def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
         if native.dtype == dtype.numpy:
             return native
         with np.errstate(all="ignore"):  # casts of NaN and of large values warn
-            return native.astype(dtype.numpy)
+            return aligned.cast(native, dtype.numpy)
 
     def copy(self, native: NativeArray) -> NativeArray:
-        return native.copy()
+        return aligned.copy(native)
 
     def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         native = _writable(native)
@@ -110,11 +111,8 @@ class NumpyBackend(Backend):
         owner = native.base
         return owner is not None and (owner is base or owner is base.base)
 
-    def writable(self, native: NativeArray) -> bool:
-        return bool(native.flags.writeable)
-
     def copy_memory(self, native: NativeArray) -> NativeArray | None:
-        made = native.copy(order="K")
+        made = aligned.copy(native) if native.flags.c_contiguous else native.copy(order="K")
         return made if made.strides == native.strides else None
 
     def rebase(self, view: NativeArray, old: NativeArray, new: NativeArray) -> NativeArray:
@@ -132,6 +130,9 @@ class NumpyBackend(Backend):
         layouts.write(root, layout, value)
         return root
 
+    def is_borrowed(self, native: NativeArray) -> bool:
+        return not native.flags.writeable and not _is_broadcast(native)
+
     def shares_memory(self, a: NativeArray, b: NativeArray) -> bool:
         return np.may_share_memory(a, b)
 
@@ -147,18 +148,22 @@ class NumpyBackend(Backend):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        if native.dtype == dtypes.bfloat16.numpy:
-            raise BufferError("NumPy cannot export bfloat16 through DLPack; cast it to float32")
         old = max_version is None or max_version < (1, 0)
         if (old and not native.flags.writeable) or any(step < 0 for step in native.strides):
             # Older DLPack cannot say that memory is read-only, and importers such as torch end
             # the process on a negative stride.
             if copy is False:
-                raise BufferError("this array can be exported through DLPack only by a copy")
+                raise CopyError("this array can be exported through DLPack only by a copy")
             native = native.copy()
-        return native.__dlpack__(
-            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
-        )
+        options = {
+            "stream": stream,
+            "max_version": max_version,
+            "dl_device": dl_device,
+            "copy": copy,
+        }
+        if native.dtype != dtypes.bfloat16.numpy:
+            return native.__dlpack__(**options)
+        return dlpack.export_bfloat16(native.view(np.uint16).__dlpack__(**options))
 
 
 def _writable(native: NativeArray) -> NativeArray:
@@ -167,7 +172,7 @@ def _writable(native: NativeArray) -> NativeArray:
         return native
     if _is_broadcast(native):
         raise ReadOnlyError("a broadcast tensor cannot be written to; write to a .copy() of it")
-    return native.copy()
+    return aligned.copy(native)
 
 
 def _is_broadcast(native: NativeArray) -> bool:

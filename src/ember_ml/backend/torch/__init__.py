@@ -1,7 +1,8 @@
 """PyTorch: arrays are torch.Tensor, on the CPU or on an accelerator.
 
 What differs from the standard lies beside this file: `kernels` and `elementwise` hold what torch
-names or does otherwise, `unsigned` the integers it lacks kernels for, `indexing` its keys.
+names or does otherwise, `unsigned` the integers it lacks kernels for, `indexing` its keys,
+`hosting` whose memory it uses.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from torch.utils import dlpack
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.dlpack import from_dlpack
 
 from ember_ml import dtypes
+from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.torch import (
     accelerators,
     elementwise,
+    hosting,
     indexing,
     kernels,
     layouts,
@@ -28,15 +31,13 @@ from ember_ml.backend.torch import (
     unsigned,
 )
 from ember_ml.dtypes import DType
-from ember_ml.errors import DomainError, ReadOnlyError
+from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
 
 __all__ = ["TorchBackend", "load"]
 
-_HALF: Final = dtypes.bfloat16.numpy
 # torch before 2.9 exports capsules of the first DLPack only, which consumers must take as well.
 _VERSIONED: Final = "max_version" in inspect.signature(torch.Tensor.__dlpack__).parameters
-_DLPACK_CPU: Final = 1
 # Dtypes that Metal does not have.
 _NOT_ON_MPS: Final = frozenset((dtypes.float64, dtypes.complex128))
 
@@ -74,25 +75,40 @@ class TorchBackend(Backend):
     def from_numpy(
         self, array: np.ndarray[Any, Any], spec: Spec, copy: bool | None = None
     ) -> NativeArray:
-        if copy is False and not (_shareable(array) and spec.device == "cpu"):
-            raise DomainError(
-                f"torch cannot share the memory of a NumPy array that is read-only, strided "
-                f"backwards or bound for '{spec.device}'; let it copy"
+        here = spec.device == "cpu"
+        shareable = hosting.is_shareable(array)
+        if copy is False and not (here and shareable):
+            raise CopyError(
+                f"torch cannot share the memory of a NumPy array with strides {array.strides} "
+                f"on '{spec.device}'; let it copy"
             )
-        if copy or not _shareable(array):
-            array = np.array(array, order="C")
-        if spec.dtype is dtypes.bfloat16:  # unknown to torch as NumPy has it; its bits are not
-            made = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        else:
-            # torch refuses long long, which is int64 by another name.
-            made = torch.from_numpy(array.view(spec.dtype.numpy))
-        return made if spec.device == "cpu" else made.to(spec.device)
+        if (copy and here) or not shareable:
+            array = aligned.copy(array)
+        made = hosting.share(array, spec.dtype)
+        return made if here else made.to(spec.device)
 
-    def to_numpy(self, native: NativeArray) -> np.ndarray[Any, Any]:
-        native = _plain(native)
-        if native.dtype is torch.bfloat16:
-            return native.view(torch.int16).numpy().view(_HALF)  # type: ignore[no-any-return]  # natives are untyped
-        return native.numpy()  # type: ignore[no-any-return]  # natives are untyped
+    def to_numpy(self, native: NativeArray, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        plain = _plain(native)
+        array = hosting.to_host(plain)
+        if copy is None:
+            return array
+        shared = native.is_cpu and plain.data_ptr() == native.data_ptr()
+        if copy:
+            return aligned.copy(array) if shared else array
+        if not shared and plain.numel():
+            raise CopyError(
+                f"a tensor on '{native.device}' that may put off a conjugation reaches NumPy "
+                f"only by a copy; let it copy"
+            )
+        return array
+
+    def from_backend(
+        self, native: NativeArray, source: Backend, spec: Spec, copy: bool | None = None
+    ) -> NativeArray:
+        made = super().from_backend(native, source, spec, copy)
+        if spec.device != "cpu" and not copy and not source.mutable:
+            hosting.borrow(made)  # on a GPU, DLPack hands JAX's own memory to torch
+        return made
 
     def scalar(self, value: object, spec: Spec) -> NativeArray:
         with np.errstate(all="ignore"):
@@ -123,8 +139,9 @@ class TorchBackend(Backend):
 
     def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         _require_own_memory(native)
-        if _recorded(native):
-            native = native.clone()  # torch refuses to overwrite what a gradient may need
+        if _recorded(native) or hosting.is_borrowed(native):
+            # torch refuses to overwrite what a gradient may need.
+            native = native.clone()
         elif self.shares_memory(native, value):
             value = value.clone()
         indexing.put(unsigned.as_signed(native), key, unsigned.as_signed(value))
@@ -132,7 +149,12 @@ class TorchBackend(Backend):
 
     def assign(self, native: NativeArray, value: NativeArray) -> NativeArray:
         _require_own_memory(native)
-        return value if _recorded(native) else native.copy_(value)
+        if _recorded(native) or hosting.is_borrowed(native):
+            return value
+        return native.copy_(value)
+
+    def is_borrowed(self, native: NativeArray) -> bool:
+        return hosting.is_borrowed(native)
 
     def shares_memory(self, a: NativeArray, b: NativeArray) -> bool:
         if self.is_traced(a) or self.is_traced(b):
@@ -188,23 +210,29 @@ class TorchBackend(Backend):
         copy: bool | None = None,
     ) -> Any:
         # The device is the tensor's own: tensor/core.py moves it first where it is not.
-        native = native.detach().resolve_conj().resolve_neg()
+        plain = native.detach().resolve_conj().resolve_neg()
+        if copy:
+            plain = plain.clone()
+        elif plain.numel() and plain.data_ptr() != native.data_ptr() and copy is False:
+            raise CopyError("a conjugate that torch has put off leaves it only by a copy")
         options: dict[str, Any] = {} if stream is None else {"stream": stream}
-        if _VERSIONED:
+        versioned = _VERSIONED and max_version is not None and max_version >= (1, 0)
+        if versioned:
             options["max_version"] = max_version
-        return (native.clone() if copy else native).__dlpack__(**options)
+        if not hosting.is_borrowed(plain):
+            return plain.__dlpack__(**options)
+        if versioned:
+            return dlpack.forbid_writing(plain.__dlpack__(**options))
+        if copy is False:
+            raise CopyError("memory that is read-only leaves through DLPack before 1.0 by a copy")
+        return plain.clone().__dlpack__(**options)
 
     def from_dlpack(self, source: Any, copy: bool | None) -> NativeArray:
-        if int(source.__dlpack_device__()[0]) != _DLPACK_CPU:
-            made = dlpack.from_dlpack(source)
-            return made.clone() if copy else made
-        try:
+        if int(source.__dlpack_device__()[0]) == dlpack.CPU:
             # Through NumPy: torch ends the process on a negative stride (pytorch#188023).
             return super().from_dlpack(source, copy)
-        except (BufferError, RuntimeError):  # NumPy has no bfloat16 there
-            made = dlpack.from_dlpack(source)
-            # Nothing tells whether the owner lets others write, as JAX does not.
-            return made if copy is False else made.clone()
+        made = from_dlpack(source)
+        return made.clone() if copy else made
 
     # --- Devices ----------------------------------------------------------------------------
 
@@ -231,13 +259,6 @@ class TorchBackend(Backend):
 
     def memory_info(self, device: str) -> dict[str, int]:
         return host_memory() if device == "cpu" else accelerators.memory_info(device)
-
-
-def _shareable(array: np.ndarray[Any, Any]) -> bool:
-    """True where torch takes the memory of a NumPy array as it is."""
-    return array.flags.writeable and all(
-        stride >= 0 and stride % array.itemsize == 0 for stride in array.strides
-    )
 
 
 def _plain(native: NativeArray) -> NativeArray:
