@@ -1,14 +1,14 @@
 """Host memory at 64-byte addresses, which JAX takes as it is; NumPy's own seldom lies there.
 
-Finding such an address costs about a microsecond. Up to `THRESHOLD` bytes NumPy's own memory is
-used, since there a copy on the way to JAX is the cheaper of the two. Measured on one core, in
-microseconds:
+Finding such an address costs one to two microseconds. Below `THRESHOLD` bytes, where that would be
+felt, memory is NumPy's own and JAX copies it. In microseconds, on one core:
 
-    bytes       np.full  here   array.copy()  here   what JAX needs for a copy of its own
-    16              1.3   1.8            0.3   2.0      16
-    64 KB           3.8   4.1            2.0   3.8      18
-    256 KB         11.6  11.5            7.0   8.1      25
-    64 MB        10,500 10,700        14,100 14,900     48,800 (3 to share)
+    bytes    np.full aligned   array.copy() aligned   into JAX: jnp.array  as it is
+    16           0.8     1.7            0.2     1.6                    19        15
+    64 KB        3.1     4.0            1.9     3.5                    32        15
+    256 KB       9.1    10.0            6.6     8.1                    88        15
+    1 MB          33      34             42      47                   230        15
+    64 MB     11,400  11,000         17,600  16,000               119,000        15
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _BYTE: Final = np.dtype(np.uint8)
 _at = c_char.from_buffer
 
 
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """A new array whose values do not matter."""
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any], least: int = THRESHOLD) -> Array:
+    """A new array whose values do not matter, aligned from `least` bytes on."""
     size = prod(shape) * dtype.itemsize
-    if size < THRESHOLD:
+    if size < least:
         return np.empty(shape, dtype)
     return _within(np.empty(size + ALIGNMENT, _BYTE), shape, dtype)
 
@@ -64,11 +64,11 @@ def full(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Array:
     return out
 
 
-def copy(array: Array) -> Array:
+def copy(array: Array, least: int = THRESHOLD) -> Array:
     """The values in new memory, in C order and in this machine's byte order."""
-    if array.nbytes < THRESHOLD and array.dtype.isnative:
+    if array.nbytes < least and array.dtype.isnative:
         return array.copy()
-    out = empty(array.shape, array.dtype.newbyteorder("="))
+    out = empty(array.shape, array.dtype.newbyteorder("="), least)
     np.copyto(out, array)
     return out
 

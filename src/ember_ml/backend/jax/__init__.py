@@ -27,6 +27,8 @@ __all__ = ["JaxBackend", "load"]
 Device = Any
 # Up to this many elements a constant is made on the host: quicker, and nothing is compiled.
 _SMALL = 1024
+# From this many bytes on, NumPy's copy is much quicker than JAX's: see backend/aligned.py.
+_COPIED_BY_JAX = 1 << 14
 # JAX calls either of them "gpu".
 _GPU = ("cuda", "rocm")
 # JAX refuses to export what asks for less; without a version it gives its oldest.
@@ -68,9 +70,8 @@ class JaxBackend(Backend):
                 f"JAX shares host memory that is {aligned.ALIGNMENT}-byte aligned and has no gaps, "
                 f"not this array of shape {array.shape} and strides {array.strides}; let it copy"
             )
-        if here and array.nbytes >= aligned.THRESHOLD:
-            # A third of the time that JAX needs for a copy.
-            return hosting.take(aligned.copy(array), device)
+        if here and array.nbytes >= _COPIED_BY_JAX:
+            return hosting.take(aligned.copy(array, _COPIED_BY_JAX), device)
         return jnp.array(array, device=self._elsewhere(spec.device))
 
     def to_numpy(self, native: NativeArray, copy: bool | None = None) -> np.ndarray[Any, Any]:
