@@ -12,6 +12,8 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import ember_ml as em
 from ember_ml import dtypes, ops
@@ -256,6 +258,49 @@ class TestTrees:
         ):
             with pytest.raises(error, match="metadata"):
                 em.save(path, ops.ones(1), metadata=wrong)  # type: ignore[arg-type]
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.complex_numbers(allow_nan=False)
+    | st.text()
+)
+KEYS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+ODD_KEYS = st.sampled_from(["a", "a.b", "b", ".", "", "0", "1", "~2", "a~2", "__metadata__"])
+LEAVES = SCALARS | st.integers(0, 255).map(lambda n: np.full((n % 3,), n, dtype="uint8"))
+TREES = st.recursive(
+    LEAVES,
+    lambda node: (
+        st.lists(node, max_size=3)
+        | st.lists(node, max_size=3).map(tuple)
+        | st.dictionaries(ODD_KEYS | KEYS, node, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def comparable(tree: Any) -> Any:
+    """A tree with types beside values, since 1 == True == 1.0, and 0.0 == -0.0."""
+    if isinstance(tree, dict):
+        return [(comparable(k), comparable(v)) for k, v in tree.items()]
+    if isinstance(tree, list | tuple):
+        return type(tree), [comparable(v) for v in tree]
+    if isinstance(tree, em.Tensor | np.ndarray):
+        return "tensor", str(tree.dtype), tree.shape, tree.tolist()
+    return type(tree), repr(tree)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tree=TREES)
+def test_any_tree(tree: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.safetensors"
+    em.save(path, tree)
+    loaded = em.load(path, backend="numpy")
+    assert comparable(loaded) == comparable(tree)
+    safetensors.deserialize(path.read_bytes())  # sound for others too
 
 
 class TestPartial:

@@ -37,15 +37,17 @@ def write_array(file: BinaryIO, array: Array, progress: ByteProgress) -> None:
             progress.advance(len(piece))
         return
     # Strided memory goes through one buffer: a copy of it all might not fit.
-    for run in np.nditer(
+    contiguous: Any = [["readonly", "contig"]]  # a flag that NumPy's stubs misspell
+    runs: Any = np.nditer(
         array,
         flags=["external_loop", "buffered", "zerosize_ok"],
-        op_flags=[["readonly", "contig"]],
+        op_flags=contiguous,
         order="C",
         buffersize=max(PIECE // array.itemsize, 1),
-    ):
-        file.write(memoryview(run))  # type: ignore[arg-type]  # an ndarray, which is a buffer
-        progress.advance(run.nbytes)  # type: ignore[attr-defined]  # an ndarray, by external_loop
+    )
+    for run in runs:
+        file.write(memoryview(run))
+        progress.advance(run.nbytes)
 
 
 def aligned(count: int) -> Array:

@@ -12,7 +12,6 @@ import numpy as np
 from ember_ml import devices, dtypes
 from ember_ml.backend import selection
 from ember_ml.backend.contract import Backend, Spec
-from ember_ml.dtypes import DType
 from ember_ml.errors import (
     BackendUnavailableError,
     DeviceError,
@@ -121,14 +120,15 @@ class _Home:
         self._path = path
         self._backend = None if backend is None else selection.load(backend)
         self._device = device
-        self._specs: dict[tuple[str | None, str | None, DType], Spec] = {}
+        # By NumPy's dtypes: to ask one for its name takes longer than to map its array.
+        self._specs: dict[tuple[str | None, str | None, np.dtype[Any]], Spec] = {}
 
     def tensor(self, leaf: Leaf, source: Source, progress: ByteProgress) -> Tensor:
         """The tensor of a leaf."""
         array = source.array(leaf.name, progress)
         if leaf.dtype is not None:
             array = _paired(array, leaf, source.path)
-        spec = self._spec(leaf, dtypes.to_dtype(array.dtype))
+        spec = self._spec(leaf, array.dtype)
         made = fill(spec.backend.from_numpy(array, spec), spec)
         if not leaf.requires_grad:
             return made
@@ -136,14 +136,14 @@ class _Home:
             raise FormatError(f"'{source.path}': {leaf.name!r} is {spec.dtype} and needs gradients")
         return require_grad(made)
 
-    def _spec(self, leaf: Leaf, dtype: DType) -> Spec:
+    def _spec(self, leaf: Leaf, dtype: np.dtype[Any]) -> Spec:
         key = (leaf.backend, leaf.device, dtype)
         found = self._specs.get(key)
         if found is None:
             backend = self._backend or self._recorded_backend(leaf)
             device = self._place(leaf, backend)
             try:
-                found = self._specs[key] = backend.spec(dtype, device)
+                found = self._specs[key] = backend.spec(dtypes.to_dtype(dtype), device)
             except DTypeError as error:
                 raise DTypeError(f"'{self._path}': tensor {leaf.name!r}: {error}") from None
         return found

@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
@@ -60,8 +60,7 @@ _CODE_OF: Final = {dtype: code for code, dtype in _CODES.items()}
 _FIELDS: Final = {"dtype", "shape", "data_offsets"}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A tensor in a file: its dtype as the file spells it, its shape, where it begins and ends."""
 
     code: str
@@ -101,7 +100,12 @@ def read_header(content: Content) -> Header:
         raise FormatError(f"{what}: its header does not begin with a brace")
     found = parse(text, f"{what}: its header")
     metadata = _metadata(found.pop("__metadata__", {}), what)
-    entries = {name: _entry(name, value, what) for name, value in found.items()}
+    entries: dict[str, Entry] = {}
+    for name, value in found.items():
+        try:
+            entries[name] = _entry(value)
+        except FormatError as error:
+            raise FormatError(f"{what}: tensor {name!r} {error}") from None
     if "\\u" in text:
         _require_text([*entries, *metadata, *metadata.values()], what)
     _require_dense(entries, content.size - 8 - length, what)
@@ -114,23 +118,23 @@ def _metadata(found: Any, what: str) -> dict[str, str]:
     raise FormatError(f"{what}: its metadata are no map from strings to strings")
 
 
-def _entry(name: str, value: Any, what: str) -> Entry:
-    what = f"{what}: tensor {name!r}"
+def _entry(value: Any) -> Entry:
     if not isinstance(value, dict) or value.keys() != _FIELDS:
-        raise FormatError(f"{what} is not described by dtype, shape and data_offsets")
+        raise FormatError("is not described by dtype, shape and data_offsets")
     code, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     bits = _BITS.get(code) if isinstance(code, str) else None
     if bits is None:
-        raise FormatError(f"{what} has the unknown dtype {str(code)[:40]!r}")
+        raise FormatError(f"has the unknown dtype {str(code)[:40]!r}")
     if not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2:
-        raise FormatError(f"{what} has a shape or offsets that are no lists of natural numbers")
+        raise FormatError("has a shape or offsets that are no lists of natural numbers")
     if len(shape) > MAX_AXES:
-        raise FormatError(f"{what} has {len(shape)} axes; {MAX_AXES} are read here")
+        raise FormatError(f"has {len(shape)} axes; {MAX_AXES} are read here")
     start, end = offsets
-    if prod(shape) * bits != (end - start) * 8:
-        raise FormatError(f"{what} has {end - start} bytes, which {code}{shape} has not")
-    if prod(side for side in shape if side) >= 2**59:  # without elements, but beyond addresses
-        raise FormatError(f"{what} has the shape {shape}, which no array can have")
+    count = prod(shape)
+    if count * bits != (end - start) * 8:
+        raise FormatError(f"has {end - start} bytes, which {code}{shape} has not")
+    if not count and prod(side for side in shape if side) >= 2**59:
+        raise FormatError(f"has the shape {shape}, which no array can have")  # nor address
     return Entry(code, tuple(shape), start, end)
 
 
