@@ -307,6 +307,8 @@ def test_import_loads_no_optional_package() -> None:
     optional = {"torch", "jax", "jaxlib", "mlx", "onnx", "onnxruntime", "matplotlib", "scipy"}
     late = {"rich", "typer", "safetensors", "asyncio", "hypothesis", "pytest", "array_api_compat"}
     assert loaded & (optional | late) == set()
+    assert "ember_ml.io" not in json.loads(out.stdout)  # em.save and em.load bring it
+    assert {"io", "load", "save"} <= set(dir(ember_ml))
 
 
 def test_a_backend_loads_only_itself() -> None:

@@ -149,3 +149,7 @@ def __getattr__(name: str) -> _Any:
         globals().update(io=files, load=files.load, save=files.save)
         return globals()[name]
     raise AttributeError(f"module 'ember_ml' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -23,9 +24,11 @@ import ember_ml as em
 
 em.set_backend("numpy")
 directory, kind, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
-shards = kind == "shards"
-path = directory if shards else os.path.join(directory, "x.safetensors")
-options = {"max_shard_size": 700_000} if shards else {}
+path = os.path.join(directory, "model.safetensors")
+before_kind, _, after_kind = kind.partition(" to ")
+in_shards = {"max_shard_size": 700_000}
+first = in_shards if before_kind == "shards" else {}
+options = in_shards if (after_kind or before_kind) == "shards" else {}
 
 
 def tree(value):
@@ -33,8 +36,8 @@ def tree(value):
     return {f"t{i}": np.full(100_000 + value, value, dtype="int16") for i in range(6)}
 
 
-def check():
-    loaded = em.load(path)
+def check(place=directory):
+    loaded = em.load(place)
     assert list(loaded) == [f"t{i}" for i in range(6)], list(loaded)
     values = {int(v) for x in loaded.values() for v in np.unique(x.numpy())}
     assert len(values) == 1, values
@@ -83,9 +86,10 @@ print(len(seen))
 EVERY_STEP = (
     HARNESS
     + """
-em.save(path, tree(1), **options)
 killed, outcomes = 0, []
 for step in range(10_000):
+    old, new = 2 * step + 1, 2 * step + 2
+    em.save(path, tree(old), **first)
 
     def work():
         count = 0
@@ -99,18 +103,18 @@ for step in range(10_000):
                 count += 1
 
         sys.addaudithook(on_event)
-        em.save(path, tree(2 + step), **options)
+        em.save(path, tree(new), **options)
         os._exit(0)
 
-    before = check()
+    assert check() == check(path) == old
     _, status = os.waitpid(forked(work), 0)
-    after = check()
-    assert after in (before, 2 + step), (step, before, after)
+    assert check() in (old, new) and check(path) in (old, new), step
     if not os.WIFSIGNALED(status):
         assert os.WEXITSTATUS(status) == 0, status
+        assert check() == check(path) == new
         break
     killed += 1
-    outcomes.append(after != before)
+    outcomes.append(check() == new)
 print(killed, sum(outcomes))
 """
 )
@@ -132,15 +136,14 @@ def test_kills_at_random_moments(kind: str, tmp_path: Path) -> None:
     (versions,) = run(RANDOM, tmp_path, kind, 40, 1)
     assert versions > 5  # kills came before, within and after saves
     kept = set(tmp_path.iterdir())
-    em.save(tmp_path if kind == "shards" else tmp_path / "x.safetensors", {"a": ops.ones(1)})
-    left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == ["model.safetensors" if kind == "shards" else "x.safetensors"], kept
+    em.save(tmp_path, {"a": ops.ones(1)})
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"], kept
 
 
-@pytest.mark.parametrize("kind", ["file", "shards"])
+@pytest.mark.parametrize("kind", ["file", "shards", "file to shards", "shards to file"])
 def test_kills_at_every_step(kind: str, tmp_path: Path) -> None:
     killed, done = run(EVERY_STEP, tmp_path, kind, 0)
-    assert killed > (5 if kind == "file" else 15)
+    assert killed > (15 if kind.endswith("shards") else 5)
     # After the last rename there is the new one, and still something left to be killed in.
     assert 0 < done < killed
 
@@ -160,6 +163,28 @@ def test_an_error_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monkey
                 em.save(path, ops.zeros(9))
         assert path.read_bytes() == before
         assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """The limit of a process on the size of files, which the system enforces as a full disk."""
+    program = """
+import resource, sys
+import numpy as np
+import ember_ml as em
+em.set_backend("numpy")
+path = sys.argv[1]
+em.save(path, {"a": np.ones(10)})
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+for count in (12_400, 12_600, 1_000_000):  # within the last buffer, and far beyond
+    try:
+        em.save(path, {"a": np.zeros(count)})
+    except OSError as error:
+        print(error.errno, end=" ")
+print(em.load(path)["a"].shape[0])
+"""
+    numbers = run(program, tmp_path / "x.safetensors")
+    assert numbers == [errno.EFBIG, errno.EFBIG, 12_400]
+    assert os.listdir(tmp_path) == ["x.safetensors"]
 
 
 def test_a_tensor_that_cannot_be_read_leaves_the_old_file(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import os
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -421,6 +423,26 @@ class TestMemory:
             x = em.load(path, mmap=mmap)["x"]
             assert x.numpy().flags.aligned
             assert x.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="tells which files are open")
+def test_nothing_stays_open(backend: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    em.save(path, {"x": ops.ones((16,))})
+
+    def held() -> int:
+        gc.collect()
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8").count(str(tmp_path))
+        return len(os.listdir("/proc/self/fd")) + maps
+
+    em.load(path)["x"].sum()
+    before = held()
+    for _ in range(50):
+        assert em.load(path)["x"].shape == (16,)
+        assert em.load(path, mmap=False)["x"].shape == (16,)
+        assert len(em.io.open_file(path)) == 1
+        em.save(path, em.load(path))
+    assert held() <= before + 2
 
 
 class TestWhereItGoes:

@@ -220,28 +220,35 @@ def test_sizes() -> None:
             byte_count(wrong)
 
 
-def test_readers_beside_a_writer_see_one_checkpoint(tmp_path: Path) -> None:
-    em.save(tmp_path, tree(0.0), max_shard_size=1000)
+@pytest.mark.parametrize("sizes", [(1000, 1000), (None, 1000), (None, None)], ids=str)
+@pytest.mark.parametrize("by_name", [True, False])
+def test_readers_beside_writers_see_one_checkpoint(
+    sizes: tuple[int | None, int | None], by_name: bool, tmp_path: Path
+) -> None:
+    """Two writers, of shards or of whole files, replace each other's checkpoints all the time."""
+    path = tmp_path / "model.safetensors"
+    em.save(path, tree(0.0), max_shard_size=sizes[0])
     stop = threading.Event()
 
-    def write(start: int) -> None:
-        value = start
-        while not stop.is_set():
-            with em.use_backend("numpy"):
-                em.save(tmp_path, tree(float(value)), max_shard_size=1000)
-            value += 2
+    def write(value: int, size: int | None) -> None:
+        with em.use_backend("numpy"):
+            while not stop.is_set():
+                em.save(path, tree(float(value)), max_shard_size=size)
+                value += 2
 
-    writers = [threading.Thread(target=write, args=(i,)) for i in (1, 2)]
+    writers = [threading.Thread(target=write, args=(i + 1, sizes[i])) for i in range(2)]
     for writer in writers:
         writer.start()
     try:
         seen: set[float] = set()
         deadline = time.monotonic() + 20
-        while len(seen) < 6 and time.monotonic() < deadline:
-            seen.add(value_of(em.load(tmp_path, mmap=bool(len(seen) % 2))))
+        while len(seen) < 8 and time.monotonic() < deadline:
+            place = path if by_name else tmp_path
+            seen.add(value_of(em.load(place, mmap=bool(len(seen) % 2))))
     finally:
         stop.set()
         for writer in writers:
             writer.join()
-    assert len(seen) == 6
-    assert len(files(tmp_path)) == 5
+    assert len(seen) == 8
+    assert value_of(em.load(path)) == value_of(em.load(tmp_path)) > 0.0
+    assert len(files(tmp_path)) == (5 if path.with_name(INDEX).exists() else 1)

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import BinaryIO
 
 from ember_ml.errors import DomainError
@@ -20,11 +20,12 @@ _PART = re.compile(r"\..+\.ember-[0-9a-f]{8}\.tmp", re.DOTALL)
 
 
 @contextmanager
-def replacing(path: str) -> Iterator[BinaryIO]:
+def replacing(path: str, guard: AbstractContextManager[None] | None = None) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of `path` when the block ends without an error.
 
     It lies beside `path` under a name that no format knows, is on disk before it is renamed, and
     is removed after an error. What a killed process left behind, the next save there removes.
+    `guard` is entered for the moment of renaming.
     """
     target = os.path.realpath(path)  # a link stays one, and what it names is replaced
     directory, name = os.path.split(target)
@@ -40,7 +41,8 @@ def replacing(path: str) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(descriptor)
-            os.replace(part, target)
+            with guard or nullcontext():
+                os.replace(part, target)
         except BaseException:
             with suppress(OSError):
                 os.unlink(part)

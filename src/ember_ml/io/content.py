@@ -67,14 +67,16 @@ class Content:
         self.path = path
         # A pipe without a writer would block here for ever.
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._map: memory_map.mmap | None = None
         try:
             status = os.fstat(self._descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise FormatError(f"'{path}' is no plain file")
             self.size = status.st_size
-            self._map = self._mapped() if mmap and self.size else None
+            if mmap and self.size:
+                self._map = self._mapped()
         except BaseException:
-            os.close(self._descriptor)
+            self.close()
             raise
 
     def __enter__(self) -> Content:
@@ -95,10 +97,14 @@ class Content:
             self._descriptor = -1
         self._map = None  # unmapped with the last array that uses it
 
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            self.close()
+
     def _mapped(self) -> memory_map.mmap | None:
         try:
-            return memory_map.mmap(self._descriptor, 0, access=memory_map.ACCESS_COPY)
-        except OSError:  # some network file systems have no maps
+            return memory_map.mmap(self._descriptor, self.size, access=memory_map.ACCESS_COPY)
+        except (OSError, ValueError):  # a file system without maps; a file that became shorter
             return None
 
     def bytes(self, start: int, count: int) -> bytes:
@@ -117,6 +123,7 @@ class Content:
             array = self._read(dtype.itemsize * count, start, progress).view(dtype)
         else:
             array = np.frombuffer(self._map, dtype, count, start)
+            progress.advance(array.nbytes)
             if not array.flags.aligned:  # engines may require it
                 array = _aligned_copy(array)
         if sys.byteorder == "big":

@@ -19,6 +19,7 @@ READ: Final = (".safetensors", ".npy", ".npz", *TORCH, INDEX)
 WRITTEN: Final = (".safetensors", ".npy", ".npz", ".safetensors" + INDEX)
 MODEL: Final = "model.safetensors"  # what a directory holds, by the convention of Hugging Face
 _TORCH_MODEL: Final = "pytorch_model.bin"
+_ATTEMPTS: Final = 3
 
 
 def path_text(path: str | os.PathLike[str], call: str) -> str:
@@ -51,6 +52,17 @@ def suffix_of(path: str, known: tuple[str, ...], call: str) -> str:
 
 def open_source(path: str, mmap: bool, call: str = "em.load") -> Source:
     """Open a file, an index or a directory."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return _open(path, mmap, call)
+        except FileNotFoundError:
+            # A save may have put shards in the place of a whole file, or the other way round.
+            if not os.path.isdir(path) and not os.path.lexists(path + INDEX):
+                break
+    return _open(path, mmap, call)
+
+
+def _open(path: str, mmap: bool, call: str) -> Source:
     if os.path.isdir(path):
         path = _in_directory(path, call)
     elif not os.path.lexists(path) and os.path.lexists(path + INDEX):
@@ -70,7 +82,7 @@ def open_source(path: str, mmap: bool, call: str = "em.load") -> Source:
 def _open_shard(path: str, mmap: bool, call: str) -> Source:
     if suffix_of(path, READ, call) == INDEX or os.path.isdir(path):
         raise FormatError(f"'{path}' is no file of tensors, as an index says")
-    return open_source(path, mmap, call)
+    return _open(path, mmap, call)
 
 
 def _in_directory(path: str, call: str) -> str:

@@ -92,20 +92,26 @@ def _wanted(keys: Keys, there: list[str], path: str) -> Callable[[str], bool]:
     if callable(keys):
         return keys
     picked = {keys} if isinstance(keys, str) else set(keys or ())
+    known = {part for name in there for part in _parts(name)}
     for key in picked:
         if not isinstance(key, str):
             raise UnknownKeyError(f"em.load got the key {key!r}; keys are names, as strings")
-        if not any(_below(name, key) for name in there):
+        if key not in known and key.rstrip(".") not in known:
             raise UnknownKeyError(f"'{path}' holds no {key!r}; {_listed(there)}")
+    picked |= {key.rstrip(".") for key in picked if key not in known}
 
     def wanted(name: str) -> bool:
-        return name in picked or any(_below(name, key) for key in picked)
+        return any(part in picked for part in _parts(name))
 
     return wanted
 
 
-def _below(name: str, key: str) -> bool:
-    return name == key or name.startswith(key.rstrip(".") + ".")
+def _parts(name: str) -> Iterator[str]:
+    """A name and its beginnings up to each dot: "a.b.c", "a.b", "a"."""
+    yield name
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
 
 
 def _listed(there: list[str]) -> str:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -98,8 +98,11 @@ class ShardedFile(Source):
         self._shards = {}
 
 
-def _version(path: str) -> tuple[int, int, int]:
-    status = os.stat(path)
+def _version(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:  # replaced by a whole file
+        return None
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
@@ -166,15 +169,21 @@ def save_whole(
     path: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], progress: ByteProgress
 ) -> None:
     """Save one file; a checkpoint in shards that had its place is removed then."""
-    with replacing(path) as file:
+    with replacing(path, guard=_instead_of_shards(path)) as file:
         safetensors.write(file, tensors, metadata, progress)
-    index = path + INDEX
-    if os.path.lexists(index):
-        with exclusive(os.path.dirname(path) or "."):
+
+
+@contextmanager
+def _instead_of_shards(path: str) -> Iterator[None]:
+    """A block in which a whole file takes the place of shards, which are then removed."""
+    directory, index = os.path.dirname(path) or ".", path + INDEX
+    with exclusive(directory):
+        yield
+        if os.path.lexists(index):
             # Directories are read by their index, so this is the moment in which they change.
             old = _files_of(index)
             os.unlink(index)
-            sync_directory(os.path.dirname(path) or ".")
+            sync_directory(directory)
             _remove_shards(path, old, set())
 
 

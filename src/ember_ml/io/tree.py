@@ -345,25 +345,25 @@ class _Fields:
 
     def __init__(self, fields: dict[str, Any], what: str) -> None:
         self._fields = fields
-        self._what = what
+        self.what = what
 
     def text(self, name: str, default: str | None = None) -> str | None:
         value = self._fields.get(name, default)
         if value is not None and not isinstance(value, str):
-            raise FormatError(f"{self._what} has a {name} that is no text")
+            raise FormatError(f"{self.what} has a {name} that is no text")
         return value
 
     def truth(self, name: str) -> bool:
         value = self._fields.get(name, False)
         if not isinstance(value, bool):
-            raise FormatError(f"{self._what} has a {name} that is neither true nor false")
+            raise FormatError(f"{self.what} has a {name} that is neither true nor false")
         return value
 
 
 def _leaf(fields: _Fields, backend: str | None, device: str | None) -> Leaf:
     name, dtype = fields.text("tensor"), fields.text("dtype")
     if name is None or dtype not in (None, dtypes.complex128.name):
-        raise FormatError(f"{fields._what} has a tensor without a name or with dtype {dtype!r}")
+        raise FormatError(f"{fields.what} has a tensor without a name or with dtype {dtype!r}")
     return Leaf(
         name,
         None if dtype is None else dtypes.complex128,
