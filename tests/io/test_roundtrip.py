@@ -350,6 +350,8 @@ class TestPartial:
             with pytest.raises(em.UnknownKeyError, match="holds no 'w'"):
                 file["w"]
         assert (x.backend, x.tolist()) == (backend, [2.0])  # valid after closing
+        with pytest.raises(em.DomainError, match="closed"):
+            file["layers.2.w"]
 
     def test_only_what_is_asked_for_is_decoded(self, tmp_path: Path) -> None:
         """A dtype that no tensor has is an error where it is asked for, and only there."""

@@ -15,6 +15,7 @@ from ember_ml.backend.contract import Backend, Spec
 from ember_ml.errors import (
     BackendUnavailableError,
     DeviceError,
+    DomainError,
     DTypeError,
     FormatError,
     UnknownBackendError,
@@ -224,6 +225,7 @@ class TensorFile(Mapping[str, Tensor]):
 
     def __init__(self, path: str, source: Source, backend: str | None, device: str | None) -> None:
         self._source = source
+        self._closed = False
         self._home = _Home(path, backend, device)
         try:
             found = {leaf.name: leaf for leaf in leaves(source.tree())}
@@ -250,6 +252,8 @@ class TensorFile(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         leaf = self._leaf(name)
+        if self._closed:
+            raise DomainError(f"'{self._source.path}' is closed; open it again for {name!r}")
         total = self._source.info(name).nbytes
         with ByteProgress(f"loading {name}", total) as progress:
             return self._home.tensor(leaf, self._source, progress)
@@ -262,6 +266,7 @@ class TensorFile(Mapping[str, Tensor]):
 
     def close(self) -> None:
         """Close the file; tensors that were taken stay valid."""
+        self._closed = True
         self._source.close()
 
     def __enter__(self) -> TensorFile:
