@@ -24,6 +24,7 @@ PUBLIC = [
     "EmberDType",
     "EmberError",
     "EmberTensor",
+    "FormatError",
     "IntegerDivisionError",
     "LinAlgError",
     "OutOfBoundsError",
@@ -34,6 +35,7 @@ PUBLIC = [
     "TensorView",
     "TensorViewMut",
     "UnknownBackendError",
+    "UnknownKeyError",
     "UnsupportedOpError",
     "__version__",
     "auto_select_backend",
@@ -62,11 +64,14 @@ PUBLIC = [
     "int32",
     "int64",
     "int8",
+    "io",
+    "load",
     "memory_info",
     "memory_usage",
     "nn",
     "ops",
     "register_backend",
+    "save",
     "set_backend",
     "set_device",
     "synchronize",
@@ -311,6 +316,8 @@ def test_import_loads_no_optional_package() -> None:
     optional = {"torch", "jax", "jaxlib", "mlx", "onnx", "onnxruntime", "matplotlib", "scipy"}
     late = {"rich", "typer", "safetensors", "asyncio", "hypothesis", "pytest", "array_api_compat"}
     assert loaded & (optional | late) == set()
+    assert "ember_ml.io" not in json.loads(out.stdout)  # em.save and em.load bring it
+    assert {"io", "load", "save"} <= set(dir(ember_ml))
 
 
 def test_a_backend_loads_only_itself() -> None:

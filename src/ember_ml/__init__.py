@@ -1,5 +1,8 @@
 """One tensor and neural-network API on NumPy, PyTorch, JAX and MLX."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from ember_ml import backend, dtypes, errors, typing
 from ember_ml.backend import (
     auto_select_backend,
@@ -41,12 +44,14 @@ from ember_ml.errors import (
     DomainError,
     DTypeError,
     EmberError,
+    FormatError,
     IntegerDivisionError,
     LinAlgError,
     OutOfBoundsError,
     ReadOnlyError,
     ShapeError,
     UnknownBackendError,
+    UnknownKeyError,
     UnsupportedOpError,
 )
 from ember_ml.tensor import EmberTensor, Storage, Tensor, TensorView, TensorViewMut
@@ -65,6 +70,10 @@ from ember_ml.devices import (
 )
 from ember_ml.ops import from_jax, from_mlx, from_numpy, from_torch
 
+if _TYPE_CHECKING:
+    from ember_ml import io
+    from ember_ml.io import load, save
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -79,6 +88,7 @@ __all__ = [
     "EmberDType",
     "EmberError",
     "EmberTensor",
+    "FormatError",
     "IntegerDivisionError",
     "LinAlgError",
     "OutOfBoundsError",
@@ -89,6 +99,7 @@ __all__ = [
     "TensorView",
     "TensorViewMut",
     "UnknownBackendError",
+    "UnknownKeyError",
     "UnsupportedOpError",
     "__version__",
     "auto_select_backend",
@@ -117,11 +128,14 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "io",
+    "load",
     "memory_info",
     "memory_usage",
     "nn",
     "ops",
     "register_backend",
+    "save",
     "set_backend",
     "set_device",
     "synchronize",
@@ -136,3 +150,18 @@ __all__ = [
     "use_checks",
     "use_device",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    # Files need modules that would double the cost of our import.
+    if name in ("io", "load", "save"):
+        from importlib import import_module
+
+        files = import_module("ember_ml.io")
+        globals().update(io=files, load=files.load, save=files.save)
+        return globals()[name]
+    raise AttributeError(f"module 'ember_ml' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -14,6 +14,8 @@
     ├── UnknownBackendError     (ValueError)   a backend name nobody registered
     ├── BackendUnavailableError (ImportError)  a backend whose package is missing or broken
     ├── DeviceError             (ValueError)   a device that does not exist, or two in one call
+    ├── FormatError             (ValueError)   a file that is malformed or of an unknown format
+    ├── UnknownKeyError         (KeyError)     a name that a file does not hold
     └── UnsupportedOpError      (NotImplementedError)   an op the backend has no kernel for
 
 Each also derives from the built-in exception that users of NumPy and PyTorch catch today.
@@ -32,12 +34,14 @@ __all__ = [
     "DeviceError",
     "DomainError",
     "EmberError",
+    "FormatError",
     "IntegerDivisionError",
     "LinAlgError",
     "OutOfBoundsError",
     "ReadOnlyError",
     "ShapeError",
     "UnknownBackendError",
+    "UnknownKeyError",
     "UnsupportedOpError",
 ]
 
@@ -99,6 +103,17 @@ class BackendUnavailableError(EmberError, ImportError):
 
 class DeviceError(EmberError, ValueError):
     """A device does not exist on this machine, or two devices met in one call."""
+
+
+class FormatError(EmberError, ValueError):
+    """A file is malformed, or of a format that is not read or written here."""
+
+
+class UnknownKeyError(EmberError, KeyError):
+    """A name that is not among those of a file."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would show the text quoted, as if it were the key
 
 
 class UnsupportedOpError(EmberError, NotImplementedError):

@@ -321,16 +321,16 @@ class Tensor(Sharing):
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         return self.copy()
 
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        values = np.ascontiguousarray(self.numpy()).tobytes()
-        return restore, (
-            values,
-            self.shape,
-            self.dtype.name,
-            self.device,
-            self.backend,
-            self.requires_grad,
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        """Values, shape, dtype, device, backend and requires_grad, as a pickle keeps them."""
+        return pickling.state_of(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        pickling.revive(self, state)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not through __new__, which reads user input and asks for the current backend.
+        return pickling.empty, (self.requires_grad,), self.__getstate__()
 
     # --- Indexing ---------------------------------------------------------------------------
 
@@ -381,6 +381,10 @@ class GradTensor(Tensor):
         """The same values, cut off from gradients."""
         return fill(self._spec.backend.detach(self.native), self._spec)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        # A leaf of its own: gradients of the copy do not flow to the original.
+        return require_grad(self.detach().copy())
+
 
 # The allocation of every result, half of what an op costs here. object.__new__ skips
 # Tensor.__new__, which reads user input, and is called quickest through a partial.
@@ -419,23 +423,6 @@ def require_grad(x: Tensor) -> Tensor:
     return fill_grad(x._spec.backend.require_grad(x.native), x._spec)
 
 
-def restore(
-    values: bytes,
-    shape: tuple[int, ...],
-    dtype: str,
-    device: str,
-    backend: str,
-    requires_grad: bool,
-) -> Tensor:
-    """Rebuild a pickled tensor on the backend and device it came from."""
-    engine = selection.load(backend)
-    kind = dtypes.to_dtype(dtype)
-    spec = engine.spec(kind, engine.canonical_device(device))
-    array = np.frombuffer(values, dtype=kind.numpy).reshape(shape)
-    made = fill(engine.from_numpy(array, spec, copy=True), spec)
-    return require_grad(made) if requires_grad else made
-
-
 # Ops are written over Tensor, and the methods of Tensor over ops. The modules are bound here,
 # after the classes, and their functions are looked up when they are called.
 import ember_ml.ops as ops  # noqa: E402
@@ -452,6 +439,7 @@ from ember_ml.tensor import (  # noqa: E402
     interchange,
     iteration,
     methods,
+    pickling,
     sharing,
     views,
 )
