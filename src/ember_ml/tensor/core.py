@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ember_ml.backend import selection
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.dtypes import DType, DTypeLike
-from ember_ml.errors import DTypeError, ShapeError
+from ember_ml.errors import DTypeError, OutOfBoundsError, ShapeError
+from ember_ml.markers import D, Marked, R, V
+from ember_ml.tensor import typed
 from ember_ml.tensor.methods import Methods
+
+if TYPE_CHECKING:
+    from ember_ml.markers import Into, Matrices, Parts, Rank2, Unmarked
+    from ember_ml.tensor.typed import DTypeOf, E
 
 __all__ = ["EmberTensor", "GradTensor", "Tensor"]
 
 _DLPACK_CPU = (1, 0)
 
 
-class Tensor(Methods):
+class Tensor(Methods[D, V, R]):
     """An n-dimensional array of one dtype, on one device, of one backend.
 
     `data` is a number, a nested list, a NumPy array, a native array of any engine or a tensor.
@@ -41,7 +47,7 @@ class Tensor(Methods):
         dtype: DTypeLike = None,
         device: str | None = None,
         requires_grad: bool = False,
-    ) -> Tensor:
+    ) -> Tensor[D, V, R]:
         made = convert.asarray(() if data is None else data, dtype=dtype, device=device)
         if not requires_grad:
             if isinstance(made, GradTensor):
@@ -53,7 +59,7 @@ class Tensor(Methods):
     # --- What it is -------------------------------------------------------------------------
 
     @property
-    def dtype(self) -> DType:
+    def dtype(self) -> DType[D]:
         """The element type."""
         return self._spec.dtype
 
@@ -101,7 +107,7 @@ class Tensor(Methods):
         return self.size * self._spec.dtype.itemsize
 
     @property
-    def T(self) -> Tensor:
+    def T(self: Tensor[Any, Any, Rank2]) -> Tensor[D, V, Rank2]:
         """The transpose of a matrix; more axes take `mT` or `ops.permute_dims`."""
         if len(self.native.shape) != 2:
             raise ShapeError(
@@ -111,17 +117,17 @@ class Tensor(Methods):
         return ops.matrix_transpose(self)
 
     @property
-    def mT(self) -> Tensor:
+    def mT(self: Marked[Any, Any, Matrices]) -> Tensor[D, V, R]:
         """The transpose of the last two axes."""
-        return ops.matrix_transpose(self)
+        return dispatch.call("matrix_transpose", ops.linalg.matrix_of("matrix_transpose", self))
 
     @property
-    def real(self) -> Tensor:
+    def real(self: Marked[Parts[E]]) -> Tensor[E, V, R]:
         """The real part."""
         return ops.real(self)
 
     @property
-    def imag(self) -> Tensor:
+    def imag(self: Marked[Parts[E]]) -> Tensor[E, V, R]:
         """The imaginary part."""
         return ops.imag(self)
 
@@ -194,20 +200,22 @@ class Tensor(Methods):
 
     # --- Moving -----------------------------------------------------------------------------
 
-    def astype(self, dtype: DTypeLike, /, *, copy: bool = True) -> Tensor:
+    def astype(self, dtype: DTypeOf[E], /, *, copy: bool = True) -> Tensor[E, V, R]:
         """The values in another dtype."""
         return ops.astype(self, dtype, copy=copy)
 
     cast = astype
 
-    def to_backend(self, name: str) -> Tensor:
+    def to_backend(self, name: str) -> Tensor[D, Any, R]:
         """The tensor on another backend; no copy where the engines can share memory."""
         return convert.to_backend(self, selection.load(name))
 
+    @typed.moving
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """The tensor on another device of its backend."""
         return convert.to_device(self, device)
 
+    @typed.to
     def to(
         self,
         target: DTypeLike = None,
@@ -231,11 +239,11 @@ class Tensor(Methods):
             moved = moved.to_device(device)
         return moved if dtype is None else moved.astype(dtype, copy=False)
 
-    def copy(self) -> Tensor:
+    def copy(self) -> Tensor[D, V, R]:
         """A tensor with memory of its own."""
         return like(self, self._spec.backend.copy(self.native))
 
-    def detach(self) -> Tensor:
+    def detach(self) -> Tensor[D, V, R]:
         """The same values, cut off from gradients."""
         return fill(self.native, self._spec)
 
@@ -272,11 +280,12 @@ class Tensor(Methods):
             raise ShapeError("len() of a 0-d tensor: it has no axis; use .item()")
         return int(self.native.shape[0])
 
+    @typed.rows
     def __iter__(self) -> Iterator[Tensor]:
         """The tensors along the first axis."""
         if not self.native.shape:
             raise ShapeError("a 0-d tensor cannot be iterated: it has no axis; use .item()")
-        return (self[i] for i in range(self.native.shape[0]))
+        return (indexing.get(self, i) for i in range(self.native.shape[0]))
 
     def __contains__(self, value: object) -> bool:
         return bool(ops.any(ops.equal(self, value)))
@@ -285,10 +294,10 @@ class Tensor(Methods):
         # Equality is element-wise, so a tensor is its own key, as in PyTorch.
         return id(self)
 
-    def __copy__(self) -> Tensor:
+    def __copy__(self) -> Tensor[D, V, R]:
         return self.copy()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor[D, V, R]:
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
@@ -304,11 +313,37 @@ class Tensor(Methods):
 
     # --- Indexing ---------------------------------------------------------------------------
 
+    @typed.indexing
     def __getitem__(self, key: Any, /) -> Tensor:
         return indexing.get(self, key)
 
-    def __setitem__(self, key: Any, value: Any, /) -> None:
+    def __setitem__(self, key: Any, value: Marked[Into[D], V] | Unmarked, /) -> None:
         indexing.put(self, key, value)
+
+    @typed.lowering
+    def select(self, axis: int, index: int) -> Tensor:
+        """The elements at one index of an axis, without that axis.
+
+        >>> Tensor([[1, 2], [3, 4]]).select(1, 0).tolist()
+        [1, 3]
+        """
+        place = axes.axis_of("select", axis, self.ndim)
+        return indexing.get(self, (*(slice(None),) * place, index))
+
+    def narrow(self, axis: int, start: int, length: int) -> Tensor[D, V, R]:
+        """`length` elements of an axis from `start` on.
+
+        >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2).tolist()
+        [2, 3]
+        """
+        place = axes.axis_of("narrow", axis, self.ndim)
+        side = self.native.shape[place]
+        if start < 0 or length < 0 or start + length > side:
+            raise OutOfBoundsError(
+                f"Tensor.narrow got start {start} and length {length} "
+                f"for axis {place} of shape {self.shape}"
+            )
+        return indexing.get(self, (*(slice(None),) * place, slice(start, start + length)))
 
     # --- Showing ----------------------------------------------------------------------------
 
@@ -410,7 +445,7 @@ def restore(
 # after the classes, and their functions are looked up when they are called.
 import ember_ml.ops as ops  # noqa: E402
 from ember_ml import dtypes  # noqa: E402
-from ember_ml.ops import dispatch, namespace  # noqa: E402
+from ember_ml.ops import axes, dispatch, namespace  # noqa: E402
 from ember_ml.tensor import convert, display, indexing, methods  # noqa: E402
 
 methods.bind(ops=ops, dispatch=dispatch)
