@@ -269,10 +269,56 @@ FFT = [
     "rfftfreq",
     "rfftn",
 ]
+TYPING = [
+    "AnyDType",
+    "AnyDevice",
+    "AnyRank",
+    "Axis",
+    "BFloat16",
+    "Bool",
+    "Complex128",
+    "Complex64",
+    "Cpu",
+    "Cuda",
+    "DTypeLike",
+    "DTypeMarker",
+    "DeviceMarker",
+    "Float16",
+    "Float32",
+    "Float64",
+    "Gpu",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Int8",
+    "Mps",
+    "NativeArray",
+    "Numeric",
+    "Rank0",
+    "Rank1",
+    "Rank2",
+    "Rank3",
+    "Rank4",
+    "Rank5",
+    "Rank6",
+    "Rank7",
+    "Rank8",
+    "RankMarker",
+    "Shape",
+    "ShapeLike",
+    "TensorLike",
+    "Tpu",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+    "UInt8",
+    "Xpu",
+]
 
 
 def test_public_names() -> None:
     assert sorted(ember_ml.__all__) == sorted(PUBLIC)
+    assert sorted(ember_ml.typing.__all__) == sorted(TYPING)
 
 
 def test_every_listed_name_exists_in_every_module() -> None:

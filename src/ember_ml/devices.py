@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ember_ml.backend import selection
 from ember_ml.backend.contract import Backend
 from ember_ml.backend.scope import Scope
 
 if TYPE_CHECKING:
+    from ember_ml.markers import D, R
     from ember_ml.tensor import Tensor
+    from ember_ml.tensor.typed import Like
 
 __all__ = [
     "get_available_devices",
@@ -78,7 +80,7 @@ class use_device(Scope):
         return _with(selection.current(), self.choice)
 
 
-def to_device(x: object, /, device: str) -> Tensor:
+def to_device(x: Like[D, Any, R], /, device: str) -> Tensor[D, Any, R]:
     """A tensor on another device of its backend; the same values."""
     from ember_ml.tensor.convert import to_tensor
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from ember_ml.errors import DTypeError
+from ember_ml.markers import D_co, MarkedDType
+
+if TYPE_CHECKING:
+    from ember_ml import markers
 
 __all__ = [
     "ALL",
@@ -47,7 +51,7 @@ __all__ = [
 _bool = bool
 
 
-class DType:
+class DType(MarkedDType[D_co]):
     """The element type of a tensor: one object per type, equal to its own name.
 
     >>> float32 == "float32", float32 is to_dtype("float32"), float32.itemsize
@@ -126,21 +130,21 @@ def _make(name: str, kind: str, bits: int) -> DType:
     return DType(name, kind, bits, None if name == "bfloat16" else np.dtype(name))
 
 
-bool = _make("bool", "bool", 8)
-int8 = _make("int8", "signed integer", 8)
-int16 = _make("int16", "signed integer", 16)
-int32 = _make("int32", "signed integer", 32)
-int64 = _make("int64", "signed integer", 64)
-uint8 = _make("uint8", "unsigned integer", 8)
-uint16 = _make("uint16", "unsigned integer", 16)
-uint32 = _make("uint32", "unsigned integer", 32)
-uint64 = _make("uint64", "unsigned integer", 64)
-float16 = _make("float16", "real floating", 16)
-bfloat16 = _make("bfloat16", "real floating", 16)
-float32 = _make("float32", "real floating", 32)
-float64 = _make("float64", "real floating", 64)
-complex64 = _make("complex64", "complex floating", 64)
-complex128 = _make("complex128", "complex floating", 128)
+bool: DType[markers.Bool] = _make("bool", "bool", 8)
+int8: DType[markers.Int8] = _make("int8", "signed integer", 8)
+int16: DType[markers.Int16] = _make("int16", "signed integer", 16)
+int32: DType[markers.Int32] = _make("int32", "signed integer", 32)
+int64: DType[markers.Int64] = _make("int64", "signed integer", 64)
+uint8: DType[markers.UInt8] = _make("uint8", "unsigned integer", 8)
+uint16: DType[markers.UInt16] = _make("uint16", "unsigned integer", 16)
+uint32: DType[markers.UInt32] = _make("uint32", "unsigned integer", 32)
+uint64: DType[markers.UInt64] = _make("uint64", "unsigned integer", 64)
+float16: DType[markers.Float16] = _make("float16", "real floating", 16)
+bfloat16: DType[markers.BFloat16] = _make("bfloat16", "real floating", 16)
+float32: DType[markers.Float32] = _make("float32", "real floating", 32)
+float64: DType[markers.Float64] = _make("float64", "real floating", 64)
+complex64: DType[markers.Complex64] = _make("complex64", "complex floating", 64)
+complex128: DType[markers.Complex128] = _make("complex128", "complex floating", 128)
 
 ALL: Final = (
     bool,

@@ -1,4 +1,4 @@
-"""Names for annotations."""
+"""Names for annotations: what functions take, and markers for `Tensor[Float32, Cpu, Rank2]`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,93 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ember_ml.backend.contract import NativeArray
 from ember_ml.dtypes import DTypeLike
+from ember_ml.markers import (
+    AnyDevice,
+    AnyDType,
+    AnyRank,
+    BFloat16,
+    Bool,
+    Complex64,
+    Complex128,
+    Cpu,
+    Cuda,
+    DeviceMarker,
+    DTypeMarker,
+    Float16,
+    Float32,
+    Float64,
+    Gpu,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Mps,
+    Rank0,
+    Rank1,
+    Rank2,
+    Rank3,
+    Rank4,
+    Rank5,
+    Rank6,
+    Rank7,
+    Rank8,
+    RankMarker,
+    Tpu,
+    UInt8,
+    UInt16,
+    UInt32,
+    UInt64,
+    Xpu,
+)
 
 if TYPE_CHECKING:
     from ember_ml.tensor.core import Tensor
 
-__all__ = ["Axis", "DTypeLike", "NativeArray", "Numeric", "Shape", "ShapeLike", "TensorLike"]
+__all__ = [
+    "AnyDType",
+    "AnyDevice",
+    "AnyRank",
+    "Axis",
+    "BFloat16",
+    "Bool",
+    "Complex64",
+    "Complex128",
+    "Cpu",
+    "Cuda",
+    "DTypeLike",
+    "DTypeMarker",
+    "DeviceMarker",
+    "Float16",
+    "Float32",
+    "Float64",
+    "Gpu",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Mps",
+    "NativeArray",
+    "Numeric",
+    "Rank0",
+    "Rank1",
+    "Rank2",
+    "Rank3",
+    "Rank4",
+    "Rank5",
+    "Rank6",
+    "Rank7",
+    "Rank8",
+    "RankMarker",
+    "Shape",
+    "ShapeLike",
+    "TensorLike",
+    "Tpu",
+    "UInt8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+    "Xpu",
+]
 
 Numeric: TypeAlias = int | float
 Shape: TypeAlias = tuple[int, ...]

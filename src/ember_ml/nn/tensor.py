@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ember_ml.dtypes import (
     DType,
@@ -58,7 +58,11 @@ from ember_ml.ops.manipulation import (
 )
 from ember_ml.tensor.convert import to_tensor as _to_tensor
 from ember_ml.tensor.core import EmberTensor, Tensor
-from ember_ml.typing import DTypeLike, TensorLike
+from ember_ml.typing import TensorLike
+
+if TYPE_CHECKING:
+    from ember_ml.markers import D
+    from ember_ml.tensor.typed import DTypeOf
 
 __all__ = [
     "DType",
@@ -123,10 +127,10 @@ __all__ = [
 
 def convert_to_tensor(
     data: TensorLike,
-    dtype: DTypeLike = None,
+    dtype: DTypeOf[D] = None,
     device: str | None = None,
     requires_grad: Any = False,
-) -> Tensor:
+) -> Tensor[D]:
     """A tensor of anything; a tensor that needs no change is given back as it is.
 
     >>> convert_to_tensor([[1.0, 2.0]]).shape
@@ -139,10 +143,10 @@ def convert_to_tensor(
 
 def array(
     data: TensorLike,
-    dtype: DTypeLike = None,
+    dtype: DTypeOf[D] = None,
     device: str | None = None,
     requires_grad: Any = False,
-) -> Tensor:
+) -> Tensor[D]:
     """A tensor with memory of its own.
 
     >>> array([1, 2], dtype=int32).dtype

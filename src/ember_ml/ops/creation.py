@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,12 +11,16 @@ from ember_ml.backend import aligned, selection
 from ember_ml.backend.contract import Spec
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, DTypeError
-from ember_ml.ops import dispatch, linearalg, manipulation
+from ember_ml.ops import dispatch, linearalg, manipulation, typed
 from ember_ml.ops.axes import integer_of, shape_of
 from ember_ml.ops.registry import op
 from ember_ml.tensor import convert, interchange
 from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import DTypeLike, ShapeLike, TensorLike
+
+if TYPE_CHECKING:
+    from ember_ml.markers import D, R, Rank1, Rank2, V
+    from ember_ml.tensor.typed import DTypeOf, Like
 
 __all__ = [
     "arange",
@@ -74,10 +78,10 @@ def asarray(
     obj: TensorLike,
     /,
     *,
-    dtype: DTypeLike = None,
+    dtype: DTypeOf[D] = None,
     device: str | None = None,
     copy: bool | None = None,
-) -> Tensor:
+) -> Tensor[D]:
     """A tensor of a number, a nested list, an array of any engine, or a tensor.
 
     Memory is shared where it can be; `copy=True` never shares, `copy=False` raises instead.
@@ -101,6 +105,7 @@ def from_dlpack(x: object, /, *, device: str | None = None, copy: bool | None = 
 
 
 @op(creates=True)
+@typed.creating
 def empty(shape: ShapeLike, *, dtype: DTypeLike = None, device: str | None = None) -> Tensor:
     """A tensor whose values do not matter.
 
@@ -112,6 +117,7 @@ def empty(shape: ShapeLike, *, dtype: DTypeLike = None, device: str | None = Non
 
 
 @op(creates=True)
+@typed.creating
 def zeros(shape: ShapeLike, *, dtype: DTypeLike = None, device: str | None = None) -> Tensor:
     """A tensor of zeros.
 
@@ -123,6 +129,7 @@ def zeros(shape: ShapeLike, *, dtype: DTypeLike = None, device: str | None = Non
 
 
 @op(creates=True)
+@typed.creating
 def ones(shape: ShapeLike, *, dtype: DTypeLike = None, device: str | None = None) -> Tensor:
     """A tensor of ones.
 
@@ -138,9 +145,9 @@ def full(
     shape: ShapeLike,
     fill_value: TensorLike,
     *,
-    dtype: DTypeLike = None,
+    dtype: DTypeOf[D] = None,
     device: str | None = None,
-) -> Tensor:
+) -> Tensor[D]:
     """A tensor of one value.
 
     >>> full((2,), 7).tolist()
@@ -171,6 +178,7 @@ def _filled(name: str, shape: tuple[int, ...], value: Any, spec: Spec) -> Tensor
 
 
 @op()
+@typed.resembling
 def empty_like(x: TensorLike, /, *, dtype: DTypeLike = None, device: str | None = None) -> Tensor:
     """A tensor of the shape of `x` whose values do not matter.
 
@@ -182,6 +190,7 @@ def empty_like(x: TensorLike, /, *, dtype: DTypeLike = None, device: str | None 
 
 
 @op()
+@typed.resembling
 def zeros_like(x: TensorLike, /, *, dtype: DTypeLike = None, device: str | None = None) -> Tensor:
     """A tensor of zeros of the shape of `x`.
 
@@ -193,6 +202,7 @@ def zeros_like(x: TensorLike, /, *, dtype: DTypeLike = None, device: str | None 
 
 
 @op()
+@typed.resembling
 def ones_like(x: TensorLike, /, *, dtype: DTypeLike = None, device: str | None = None) -> Tensor:
     """A tensor of ones of the shape of `x`.
 
@@ -205,13 +215,13 @@ def ones_like(x: TensorLike, /, *, dtype: DTypeLike = None, device: str | None =
 
 @op()
 def full_like(
-    x: TensorLike,
+    x: Like[Any, Any, R],
     /,
     fill_value: TensorLike,
     *,
-    dtype: DTypeLike = None,
+    dtype: DTypeOf[D] = None,
     device: str | None = None,
-) -> Tensor:
+) -> Tensor[D, Any, R]:
     """A tensor of one value in the shape of `x`.
 
     >>> full_like([1.0, 2.0], 3).tolist()
@@ -228,9 +238,9 @@ def arange(
     stop: float | None = None,
     step: float = 1,
     *,
-    dtype: DTypeLike = None,
+    dtype: DTypeOf[D] = None,
     device: str | None = None,
-) -> Tensor:
+) -> Tensor[D, Any, Rank1]:
     """Numbers from `start` up to but without `stop`; one argument counts from zero.
 
     >>> arange(3).tolist(), arange(1, 2, 0.5).tolist()
@@ -271,10 +281,10 @@ def linspace(
     /,
     num: int,
     *,
-    dtype: DTypeLike = None,
+    dtype: DTypeOf[D] = None,
     device: str | None = None,
     endpoint: bool = True,
-) -> Tensor:
+) -> Tensor[D, Any, Rank1]:
     """`num` numbers at equal distance from `start` to `stop`.
 
     >>> linspace(0, 1, 5).tolist()
@@ -300,9 +310,9 @@ def eye(
     /,
     *,
     k: int = 0,
-    dtype: DTypeLike = None,
+    dtype: DTypeOf[D] = None,
     device: str | None = None,
-) -> Tensor:
+) -> Tensor[D, Any, Rank2]:
     """A matrix with ones on the k-th diagonal and zeros elsewhere.
 
     >>> eye(2).tolist()
@@ -343,7 +353,7 @@ def meshgrid(*arrays: TensorLike, indexing: str = "xy") -> tuple[Tensor, ...]:
 
 
 @op()
-def tril(x: TensorLike, /, *, k: int = 0) -> Tensor:
+def tril(x: Like[D, V, R], /, *, k: int = 0) -> Tensor[D, V, R]:
     """The elements on and below the k-th diagonal; zeros above.
 
     >>> tril([[1, 2], [3, 4]]).tolist()
@@ -353,7 +363,7 @@ def tril(x: TensorLike, /, *, k: int = 0) -> Tensor:
 
 
 @op()
-def triu(x: TensorLike, /, *, k: int = 0) -> Tensor:
+def triu(x: Like[D, V, R], /, *, k: int = 0) -> Tensor[D, V, R]:
     """The elements on and above the k-th diagonal; zeros below.
 
     >>> triu([[1, 2], [3, 4]]).tolist()

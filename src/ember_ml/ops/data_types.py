@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import builtins
+from typing import TYPE_CHECKING, Any
 
 from ember_ml import dtypes
 from ember_ml.dtypes import DType, finfo_object, iinfo_object
 from ember_ml.errors import DTypeError
+from ember_ml.ops import typed
 from ember_ml.ops.registry import op
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import DTypeLike, TensorLike
+
+if TYPE_CHECKING:
+    from ember_ml.markers import D, R, V
+    from ember_ml.tensor.typed import DTypeOf, Like
 
 __all__ = ["astype", "can_cast", "cast", "finfo", "iinfo", "isdtype", "result_type"]
 
@@ -26,6 +32,7 @@ _KINDS = {
 
 
 @op()
+@typed.casting
 def astype(
     x: TensorLike, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None
 ) -> Tensor:
@@ -43,7 +50,7 @@ def astype(
     return out if device is None else convert.to_device(out, device)
 
 
-def cast(x: TensorLike, dtype: DTypeLike) -> Tensor:
+def cast(x: Like[Any, V, R], dtype: DTypeOf[D]) -> Tensor[D, V, R]:
     """`x` in another dtype; `x` itself where it has it already.
 
     >>> cast(255.0, "float16").dtype

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from ember_ml.ops import typed
 from ember_ml.ops.dispatch import binary, lifted, unary
 from ember_ml.ops.registry import (
     BITS,
@@ -17,6 +18,10 @@ from ember_ml.ops.registry import (
 )
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
+
+if TYPE_CHECKING:
+    from ember_ml.markers import Bool, D, R, V
+    from ember_ml.tensor.typed import Like, LikeFloat, LikeParts, Limit
 
 __all__ = [
     "abs",
@@ -92,7 +97,7 @@ REAL_BOOL: Final = REAL | BOOLEAN
 
 
 @op(accepts=NUMERIC, result="real")
-def abs(x: TensorLike, /) -> Tensor:
+def abs(x: LikeParts[D, V, R], /) -> Tensor[D, V, R]:
     """Absolute value; the magnitude of complex numbers.
 
     >>> abs([-1.0, 2.0]).tolist()
@@ -102,7 +107,7 @@ def abs(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def acos(x: TensorLike, /) -> Tensor:
+def acos(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Inverse cosine, in radians.
 
     >>> acos([1.0]).tolist()
@@ -112,7 +117,7 @@ def acos(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def acosh(x: TensorLike, /) -> Tensor:
+def acosh(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Inverse hyperbolic cosine.
 
     >>> acosh([1.0]).tolist()
@@ -122,6 +127,7 @@ def acosh(x: TensorLike, /) -> Tensor:
 
 
 @op(arity=2)
+@typed.pairing
 def add(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 + x2; `or` for truth values.
 
@@ -132,7 +138,7 @@ def add(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def asin(x: TensorLike, /) -> Tensor:
+def asin(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Inverse sine, in radians.
 
     >>> asin([0.0]).tolist()
@@ -142,7 +148,7 @@ def asin(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def asinh(x: TensorLike, /) -> Tensor:
+def asinh(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Inverse hyperbolic sine.
 
     >>> asinh([0.0]).tolist()
@@ -152,7 +158,7 @@ def asinh(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def atan(x: TensorLike, /) -> Tensor:
+def atan(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Inverse tangent, in radians.
 
     >>> atan([0.0]).tolist()
@@ -162,6 +168,7 @@ def atan(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
+@typed.dividing
 def atan2(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """Angle of the point (x2, x1), in radians.
 
@@ -172,7 +179,7 @@ def atan2(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def atanh(x: TensorLike, /) -> Tensor:
+def atanh(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Inverse hyperbolic tangent.
 
     >>> atanh([0.0]).tolist()
@@ -182,6 +189,7 @@ def atanh(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=BITS, arity=2)
+@typed.pairing
 def bitwise_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """Bits set in both.
 
@@ -192,7 +200,7 @@ def bitwise_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=BITS)
-def bitwise_invert(x: TensorLike, /) -> Tensor:
+def bitwise_invert(x: Like[D, V, R], /) -> Tensor[D, V, R]:
     """Each bit flipped; `not` for truth values.
 
     >>> bitwise_invert([0, 5]).tolist()
@@ -202,6 +210,7 @@ def bitwise_invert(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=INTEGRAL, arity=2)
+@typed.pairing
 def bitwise_left_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 shifted left by x2 bits.
 
@@ -212,6 +221,7 @@ def bitwise_left_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=BITS, arity=2)
+@typed.pairing
 def bitwise_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """Bits set in either.
 
@@ -222,6 +232,7 @@ def bitwise_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=INTEGRAL, arity=2)
+@typed.pairing
 def bitwise_right_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 shifted right by x2 bits; the sign is kept.
 
@@ -232,6 +243,7 @@ def bitwise_right_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=BITS, arity=2)
+@typed.pairing
 def bitwise_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """Bits set in one of the two.
 
@@ -242,7 +254,7 @@ def bitwise_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL)
-def ceil(x: TensorLike, /) -> Tensor:
+def ceil(x: Like[D, V, R], /) -> Tensor[D, V, R]:
     """Rounded up; integers stay as they are.
 
     >>> ceil([1.2, -1.2]).tolist()
@@ -252,22 +264,27 @@ def ceil(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL)
-def clip(x: TensorLike, /, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
+def clip(
+    x: Like[D, V, R],
+    /,
+    min: Limit[D, V, R] = None,
+    max: Limit[D, V, R] = None,
+) -> Tensor[D, V, R]:
     """x limited to the range [min, max]; either may be left out.
 
     >>> clip([-1, 5, 9], 0, 6).tolist()
     [0, 5, 6]
     """
-    x = lifted("clip", x)
+    out = lifted("clip", x)
     if min is not None:
-        x = binary("maximum", x, min)
+        out = binary("maximum", out, min)
     if max is not None:
-        x = binary("minimum", x, max)
-    return x if min is not None or max is not None else unary("positive", x)
+        out = binary("minimum", out, max)
+    return out if min is not None or max is not None else unary("positive", out)
 
 
 @op(accepts=NUMERIC)
-def conj(x: TensorLike, /) -> Tensor:
+def conj(x: Like[D, V, R], /) -> Tensor[D, V, R]:
     """Complex conjugate; real numbers stay as they are.
 
     >>> conj([1 + 2j]).tolist()
@@ -277,6 +294,7 @@ def conj(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
+@typed.dividing
 def copysign(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """Magnitude of x1 with the sign of x2.
 
@@ -287,7 +305,7 @@ def copysign(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def cos(x: TensorLike, /) -> Tensor:
+def cos(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Cosine of radians.
 
     >>> cos([0.0]).tolist()
@@ -297,7 +315,7 @@ def cos(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def cosh(x: TensorLike, /) -> Tensor:
+def cosh(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Hyperbolic cosine.
 
     >>> cosh([0.0]).tolist()
@@ -307,6 +325,7 @@ def cosh(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float", arity=2)
+@typed.dividing
 def divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 / x2; integers give the default float.
 
@@ -317,6 +336,7 @@ def divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(result="bool", arity=2)
+@typed.comparing
 def equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 == x2.
 
@@ -327,7 +347,7 @@ def equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def exp(x: TensorLike, /) -> Tensor:
+def exp(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """e to the power of x.
 
     >>> exp([0.0]).tolist()
@@ -337,7 +357,7 @@ def exp(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def expm1(x: TensorLike, /) -> Tensor:
+def expm1(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """exp(x) - 1, exact for small x.
 
     >>> expm1([0.0]).tolist()
@@ -347,7 +367,7 @@ def expm1(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL)
-def floor(x: TensorLike, /) -> Tensor:
+def floor(x: Like[D, V, R], /) -> Tensor[D, V, R]:
     """Rounded down; integers stay as they are.
 
     >>> floor([1.8, -1.2]).tolist()
@@ -357,6 +377,7 @@ def floor(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL, lift="int", arity=2)
+@typed.pairing
 def floor_divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 / x2, rounded down.
 
@@ -367,6 +388,7 @@ def floor_divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
+@typed.comparing
 def greater(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 > x2.
 
@@ -377,6 +399,7 @@ def greater(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
+@typed.comparing
 def greater_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 >= x2.
 
@@ -387,6 +410,7 @@ def greater_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
+@typed.dividing
 def hypot(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """sqrt(x1**2 + x2**2) without overflow in between.
 
@@ -397,7 +421,7 @@ def hypot(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC, result="real")
-def imag(x: TensorLike, /) -> Tensor:
+def imag(x: LikeParts[D, V, R], /) -> Tensor[D, V, R]:
     """Imaginary part; zeros for real numbers.
 
     >>> imag([1 + 2j]).tolist()
@@ -407,7 +431,7 @@ def imag(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC, lift="int", result="bool")
-def isfinite(x: TensorLike, /) -> Tensor:
+def isfinite(x: Like[Any, V, R], /) -> Tensor[Bool, V, R]:
     """True where x is neither infinite nor NaN.
 
     >>> isfinite([1.0, float("inf")]).tolist()
@@ -417,7 +441,7 @@ def isfinite(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC, lift="int", result="bool")
-def isinf(x: TensorLike, /) -> Tensor:
+def isinf(x: Like[Any, V, R], /) -> Tensor[Bool, V, R]:
     """True where x is infinite.
 
     >>> isinf([1.0, float("inf")]).tolist()
@@ -427,7 +451,7 @@ def isinf(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC, lift="int", result="bool")
-def isnan(x: TensorLike, /) -> Tensor:
+def isnan(x: Like[Any, V, R], /) -> Tensor[Bool, V, R]:
     """True where x is NaN.
 
     >>> isnan([1.0, float("nan")]).tolist()
@@ -437,6 +461,7 @@ def isnan(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
+@typed.comparing
 def less(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 < x2.
 
@@ -447,6 +472,7 @@ def less(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
+@typed.comparing
 def less_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 <= x2.
 
@@ -457,7 +483,7 @@ def less_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def log(x: TensorLike, /) -> Tensor:
+def log(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Natural logarithm.
 
     >>> log([1.0]).tolist()
@@ -467,7 +493,7 @@ def log(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def log10(x: TensorLike, /) -> Tensor:
+def log10(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Logarithm to base 10.
 
     >>> log10([1.0]).tolist()
@@ -477,7 +503,7 @@ def log10(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def log1p(x: TensorLike, /) -> Tensor:
+def log1p(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """log(1 + x), exact for small x.
 
     >>> log1p([0.0]).tolist()
@@ -487,7 +513,7 @@ def log1p(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def log2(x: TensorLike, /) -> Tensor:
+def log2(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Logarithm to base 2.
 
     >>> log2([8.0]).tolist()
@@ -497,6 +523,7 @@ def log2(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
+@typed.dividing
 def logaddexp(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """log(exp(x1) + exp(x2)) without overflow in between.
 
@@ -507,6 +534,7 @@ def logaddexp(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
+@typed.comparing
 def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """True where both are true.
 
@@ -517,7 +545,7 @@ def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool")
-def logical_not(x: TensorLike, /) -> Tensor:
+def logical_not(x: Like[Any, V, R], /) -> Tensor[Bool, V, R]:
     """True where x is false or zero.
 
     >>> logical_not([True, False]).tolist()
@@ -527,6 +555,7 @@ def logical_not(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
+@typed.comparing
 def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """True where either is true.
 
@@ -537,6 +566,7 @@ def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
+@typed.comparing
 def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """True where one of the two is true.
 
@@ -547,6 +577,7 @@ def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL_BOOL, arity=2)
+@typed.pairing
 def maximum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """The larger of the two; NaN where either is.
 
@@ -557,6 +588,7 @@ def maximum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL_BOOL, arity=2)
+@typed.pairing
 def minimum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """The smaller of the two; NaN where either is.
 
@@ -567,6 +599,7 @@ def minimum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(arity=2)
+@typed.pairing
 def multiply(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 * x2; `and` for truth values.
 
@@ -577,7 +610,7 @@ def multiply(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC)
-def negative(x: TensorLike, /) -> Tensor:
+def negative(x: Like[D, V, R], /) -> Tensor[D, V, R]:
     """-x.
 
     >>> negative([1, -2]).tolist()
@@ -587,6 +620,7 @@ def negative(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
+@typed.dividing
 def nextafter(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """The next number after x1 towards x2.
 
@@ -597,6 +631,7 @@ def nextafter(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(result="bool", arity=2)
+@typed.comparing
 def not_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 != x2.
 
@@ -607,7 +642,7 @@ def not_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC)
-def positive(x: TensorLike, /) -> Tensor:
+def positive(x: Like[D, V, R], /) -> Tensor[D, V, R]:
     """+x: a new tensor of the same values.
 
     >>> positive([1, -2]).tolist()
@@ -617,6 +652,7 @@ def positive(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC, lift="int", arity=2)
+@typed.pairing
 def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 to the power of x2; integers take no negative exponents.
 
@@ -627,7 +663,7 @@ def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC, result="real")
-def real(x: TensorLike, /) -> Tensor:
+def real(x: LikeParts[D, V, R], /) -> Tensor[D, V, R]:
     """Real part; real numbers stay as they are.
 
     >>> real([1 + 2j]).tolist()
@@ -637,7 +673,7 @@ def real(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def reciprocal(x: TensorLike, /) -> Tensor:
+def reciprocal(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """1 / x.
 
     >>> reciprocal([4.0]).tolist()
@@ -647,6 +683,7 @@ def reciprocal(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL, lift="int", arity=2)
+@typed.pairing
 def remainder(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """The rest of floor division, with the sign of x2.
 
@@ -657,7 +694,7 @@ def remainder(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC)
-def round(x: TensorLike, /) -> Tensor:
+def round(x: Like[D, V, R], /) -> Tensor[D, V, R]:
     """Rounded to the nearest whole number, halves to even.
 
     >>> round([0.5, 1.5]).tolist()
@@ -667,7 +704,7 @@ def round(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC)
-def sign(x: TensorLike, /) -> Tensor:
+def sign(x: Like[D, V, R], /) -> Tensor[D, V, R]:
     """-1, 0 or 1; x / abs(x) for complex numbers.
 
     >>> sign([-3.0, 0.0, 2.0]).tolist()
@@ -677,7 +714,7 @@ def sign(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL_FLOATING, lift="float", result="bool")
-def signbit(x: TensorLike, /) -> Tensor:
+def signbit(x: Like[Any, V, R], /) -> Tensor[Bool, V, R]:
     """True where the sign bit is set, as in -0.0.
 
     >>> signbit([-0.0, 1.0]).tolist()
@@ -687,7 +724,7 @@ def signbit(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def sin(x: TensorLike, /) -> Tensor:
+def sin(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Sine of radians.
 
     >>> sin([0.0]).tolist()
@@ -697,7 +734,7 @@ def sin(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def sinh(x: TensorLike, /) -> Tensor:
+def sinh(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Hyperbolic sine.
 
     >>> sinh([0.0]).tolist()
@@ -707,7 +744,7 @@ def sinh(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def sqrt(x: TensorLike, /) -> Tensor:
+def sqrt(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Square root.
 
     >>> sqrt([9.0]).tolist()
@@ -717,7 +754,7 @@ def sqrt(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC)
-def square(x: TensorLike, /) -> Tensor:
+def square(x: Like[D, V, R], /) -> Tensor[D, V, R]:
     """x * x.
 
     >>> square([3, -2]).tolist()
@@ -727,6 +764,7 @@ def square(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=NUMERIC, arity=2)
+@typed.pairing
 def subtract(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 - x2.
 
@@ -737,7 +775,7 @@ def subtract(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def tan(x: TensorLike, /) -> Tensor:
+def tan(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Tangent of radians.
 
     >>> tan([0.0]).tolist()
@@ -747,7 +785,7 @@ def tan(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=FLOATING, lift="float")
-def tanh(x: TensorLike, /) -> Tensor:
+def tanh(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """Hyperbolic tangent.
 
     >>> tanh([0.0]).tolist()
@@ -757,7 +795,7 @@ def tanh(x: TensorLike, /) -> Tensor:
 
 
 @op(accepts=REAL)
-def trunc(x: TensorLike, /) -> Tensor:
+def trunc(x: Like[D, V, R], /) -> Tensor[D, V, R]:
     """Rounded towards zero; integers stay as they are.
 
     >>> trunc([1.8, -1.8]).tolist()

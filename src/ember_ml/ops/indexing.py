@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ember_ml import dtypes
 from ember_ml.errors import DTypeError, ShapeError
@@ -13,6 +13,10 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.tensor.indexing import check_bounds
 from ember_ml.typing import TensorLike
+
+if TYPE_CHECKING:
+    from ember_ml.markers import D, V
+    from ember_ml.tensor.typed import Like
 
 __all__ = ["take", "take_along_axis"]
 
@@ -32,7 +36,7 @@ def _indices(name: str, x: Tensor, indices: TensorLike, axis: int) -> Tensor:
 
 
 @op()
-def take(x: TensorLike, indices: TensorLike, /, *, axis: int | None = None) -> Tensor:
+def take(x: Like[D, V], indices: TensorLike, /, *, axis: int | None = None) -> Tensor[D, V]:
     """Elements at some indices along an axis; negative ones count from the end.
 
     >>> take([10, 20, 30], [2, 0, -1]).tolist()
@@ -49,7 +53,7 @@ def take(x: TensorLike, indices: TensorLike, /, *, axis: int | None = None) -> T
 
 
 @op()
-def take_along_axis(x: TensorLike, indices: TensorLike, /, *, axis: int = -1) -> Tensor:
+def take_along_axis(x: Like[D, V], indices: TensorLike, /, *, axis: int = -1) -> Tensor[D, V]:
     """Elements at indices of their own for each place along the other axes.
 
     >>> take_along_axis([[10, 20], [30, 40]], [[1], [0]], axis=1).tolist()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.errors import AxisError, DomainError, ShapeError
-from ember_ml.ops import dispatch, elementwise, manipulation, reduction
+from ember_ml.ops import dispatch, elementwise, manipulation, reduction, typed
 from ember_ml.ops.axes import axes_of, axis_of, broadcast, integer_of
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import ANY, BOOLEAN, FLOATING, LINALG, NUMERIC, op
@@ -17,6 +17,10 @@ from ember_ml.ops.searching import where
 from ember_ml.tensor import convert, views
 from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import Axis, DTypeLike, TensorLike
+
+if TYPE_CHECKING:
+    from ember_ml.markers import D, R, V
+    from ember_ml.tensor.typed import Like
 
 __all__ = [
     "cholesky",
@@ -95,6 +99,7 @@ def _square(name: str, x: TensorLike) -> Tensor:
 
 
 @op(accepts=NUMERIC, lift="int", arity=2)
+@typed.product
 def matmul(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """The matrix product; vectors count as a row or a column, stacks broadcast.
 
@@ -105,7 +110,7 @@ def matmul(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 @op()
-def matrix_transpose(x: TensorLike, /) -> Tensor:
+def matrix_transpose(x: Like[D, V, R], /) -> Tensor[D, V, R]:
     """Rows and columns in each other's place.
 
     >>> matrix_transpose([[1, 2], [3, 4]]).tolist()

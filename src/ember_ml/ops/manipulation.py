@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ember_ml.errors import AxisError, DomainError, ShapeError
-from ember_ml.ops import dispatch
+from ember_ml.ops import dispatch, typed
 from ember_ml.ops.axes import axes_of, axis_of, broadcast, integer_of, shape_of
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import op
 from ember_ml.tensor import convert, views
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 from ember_ml.typing import Axis, ShapeLike, TensorLike
+
+if TYPE_CHECKING:
+    from ember_ml.markers import D, R, V
+    from ember_ml.tensor.typed import Like
 
 __all__ = [
     "broadcast_arrays",
@@ -46,7 +50,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @op()
-def broadcast_to(x: TensorLike, /, shape: ShapeLike) -> Tensor:
+def broadcast_to(x: Like[D, V], /, shape: ShapeLike) -> Tensor[D, V]:
     """`x` repeated to a larger shape.
 
     >>> broadcast_to([1, 2], (2, 2)).tolist()
@@ -73,6 +77,7 @@ def broadcast_arrays(*arrays: TensorLike) -> tuple[Tensor, ...]:
 
 
 @op()
+@typed.joining
 def concat(arrays: Sequence[TensorLike], /, *, axis: int | None = 0) -> Tensor:
     """Tensors joined along an axis; `axis=None` flattens them first.
 
@@ -100,6 +105,7 @@ concatenate = concat
 
 
 @op()
+@typed.stacking
 def stack(arrays: Sequence[TensorLike], /, *, axis: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis.
 
@@ -132,7 +138,7 @@ def _join(name: str, tensors: list[Tensor], axis: int) -> Tensor:
 
 
 @op()
-def expand_dims(x: TensorLike, /, axis: int | tuple[int, ...] = 0) -> Tensor:
+def expand_dims(x: Like[D, V], /, axis: int | tuple[int, ...] = 0) -> Tensor[D, V]:
     """`x` with axes of length one at the given places of the result.
 
     >>> expand_dims([1, 2], axis=1).shape
@@ -147,7 +153,7 @@ def expand_dims(x: TensorLike, /, axis: int | tuple[int, ...] = 0) -> Tensor:
 
 
 @op()
-def squeeze(x: TensorLike, /, axis: int | tuple[int, ...]) -> Tensor:
+def squeeze(x: Like[D, V], /, axis: int | tuple[int, ...]) -> Tensor[D, V]:
     """`x` without the given axes, each of length one.
 
     >>> squeeze([[1, 2]], axis=0).shape
@@ -165,7 +171,7 @@ def squeeze(x: TensorLike, /, axis: int | tuple[int, ...]) -> Tensor:
 
 
 @op()
-def flip(x: TensorLike, /, *, axis: Axis = None) -> Tensor:
+def flip(x: Like[D, V, R], /, *, axis: Axis = None) -> Tensor[D, V, R]:
     """`x` in reverse order along the given axes, or all.
 
     >>> flip([1, 2, 3]).tolist()
@@ -177,11 +183,11 @@ def flip(x: TensorLike, /, *, axis: Axis = None) -> Tensor:
 
 @op()
 def moveaxis(
-    x: TensorLike,
+    x: Like[D, V, R],
     source: int | tuple[int, ...],
     destination: int | tuple[int, ...],
     /,
-) -> Tensor:
+) -> Tensor[D, V, R]:
     """`x` with some axes moved to other places.
 
     >>> moveaxis(permute_dims([[[1, 2, 3]]], (0, 1, 2)), 0, 2).shape
@@ -198,7 +204,7 @@ def moveaxis(
 
 
 @op()
-def permute_dims(x: TensorLike, /, axes: Sequence[int]) -> Tensor:
+def permute_dims(x: Like[D, V, R], /, axes: Sequence[int]) -> Tensor[D, V, R]:
     """`x` with its axes in another order.
 
     >>> permute_dims([[1, 2, 3]], (1, 0)).shape
@@ -213,7 +219,7 @@ def permute_dims(x: TensorLike, /, axes: Sequence[int]) -> Tensor:
     return views.rearranged("permute_dims", tensor, order)
 
 
-def transpose(x: TensorLike, /, axes: Sequence[int] | None = None) -> Tensor:
+def transpose(x: Like[D, V, R], /, axes: Sequence[int] | None = None) -> Tensor[D, V, R]:
     """`x` with its axes in another order; without `axes`, reversed.
 
     >>> transpose([[1, 2, 3]]).shape
@@ -224,7 +230,7 @@ def transpose(x: TensorLike, /, axes: Sequence[int] | None = None) -> Tensor:
 
 
 @op()
-def repeat(x: TensorLike, repeats: TensorLike, /, *, axis: int | None = None) -> Tensor:
+def repeat(x: Like[D, V], repeats: TensorLike, /, *, axis: int | None = None) -> Tensor[D, V]:
     """Each element repeated, as often for all or a number for each.
 
     >>> repeat([1, 2], 2).tolist()
@@ -249,7 +255,7 @@ def repeat(x: TensorLike, repeats: TensorLike, /, *, axis: int | None = None) ->
 
 
 @op()
-def reshape(x: TensorLike, /, shape: ShapeLike, *, copy: bool | None = None) -> Tensor:
+def reshape(x: Like[D, V], /, shape: ShapeLike, *, copy: bool | None = None) -> Tensor[D, V]:
     """The same elements in another shape; one length may be -1, and is worked out.
 
     >>> reshape([1, 2, 3, 4], (2, -1)).tolist()
@@ -286,7 +292,9 @@ def _complete(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @op()
-def roll(x: TensorLike, /, shift: int | tuple[int, ...], *, axis: Axis = None) -> Tensor:
+def roll(
+    x: Like[D, V, R], /, shift: int | tuple[int, ...], *, axis: Axis = None
+) -> Tensor[D, V, R]:
     """Elements moved along axes; those that fall off come in at the other end.
 
     >>> roll([1, 2, 3], 1).tolist()
@@ -311,7 +319,7 @@ def roll(x: TensorLike, /, shift: int | tuple[int, ...], *, axis: Axis = None) -
 
 
 @op()
-def tile(x: TensorLike, repetitions: Sequence[int], /) -> Tensor:
+def tile(x: Like[D, V], repetitions: Sequence[int], /) -> Tensor[D, V]:
     """The whole of `x` repeated along each axis.
 
     >>> tile([1, 2], (2,)).tolist()

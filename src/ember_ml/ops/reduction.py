@@ -7,7 +7,7 @@ from typing import Any
 
 from ember_ml import dtypes
 from ember_ml.errors import DomainError, ShapeError
-from ember_ml.ops import dispatch, manipulation
+from ember_ml.ops import dispatch, manipulation, reducing
 from ember_ml.ops.axes import axes_of, axis_of, integer_of
 from ember_ml.ops.registry import ANY, BOOLEAN, FLOATING, NUMERIC, REAL, REAL_FLOATING, op
 from ember_ml.tensor import convert
@@ -32,6 +32,7 @@ __all__ = [
 
 
 @op(accepts=ANY, lift="bool", result="bool")
+@reducing.truth
 def all(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """True where all values over `axis` are true or not zero.
 
@@ -42,6 +43,7 @@ def all(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tenso
 
 
 @op(accepts=ANY, lift="bool", result="bool")
+@reducing.truth
 def any(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """True where any value over `axis` is true or not zero.
 
@@ -52,6 +54,7 @@ def any(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tenso
 
 
 @op(accepts=ANY, result="index")
+@reducing.index
 def count_nonzero(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """How many values over `axis` are not zero.
 
@@ -62,6 +65,7 @@ def count_nonzero(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False
 
 
 @op(accepts=REAL | BOOLEAN)
+@reducing.extreme
 def max(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The largest value over `axis`; NaN where there is one.
 
@@ -72,6 +76,7 @@ def max(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tenso
 
 
 @op(accepts=REAL | BOOLEAN)
+@reducing.extreme
 def min(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The smallest value over `axis`; NaN where there is one.
 
@@ -82,6 +87,7 @@ def min(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tenso
 
 
 @op(accepts=ANY, lift="sum")
+@reducing.total
 def sum(
     x: TensorLike, /, *, axis: Axis = None, dtype: DTypeLike = None, keepdims: bool = False
 ) -> Tensor:
@@ -96,6 +102,7 @@ def sum(
 
 
 @op(accepts=ANY, lift="sum")
+@reducing.total
 def prod(
     x: TensorLike, /, *, axis: Axis = None, dtype: DTypeLike = None, keepdims: bool = False
 ) -> Tensor:
@@ -116,6 +123,7 @@ def _in_dtype(name: str, x: TensorLike, axis: Axis, dtype: DTypeLike, keepdims: 
 
 
 @op(accepts=FLOATING, lift="float")
+@reducing.average
 def mean(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Average over `axis`; integers are promoted to the default float.
 
@@ -126,6 +134,7 @@ def mean(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tens
 
 
 @op(accepts=REAL_FLOATING, lift="float")
+@reducing.variance
 def var(
     x: TensorLike, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
@@ -139,6 +148,7 @@ def var(
 
 
 @op(accepts=REAL_FLOATING, lift="float")
+@reducing.variance
 def std(
     x: TensorLike, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ember_ml import dtypes
 from ember_ml.errors import DomainError, ShapeError
-from ember_ml.ops import dispatch
+from ember_ml.ops import dispatch, reducing, typed
 from ember_ml.ops.axes import axis_of
 from ember_ml.ops.explain import explain
 from ember_ml.ops.indexing import take
@@ -14,6 +14,10 @@ from ember_ml.ops.registry import ANY, BOOLEAN, REAL, op
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import TensorLike
+
+if TYPE_CHECKING:
+    from ember_ml.markers import D, Int64, R, Rank1, V
+    from ember_ml.tensor.typed import Like
 
 __all__ = [
     "argmax",
@@ -32,6 +36,7 @@ __all__ = [
 
 
 @op(accepts=REAL | BOOLEAN, result="index")
+@reducing.index
 def argmax(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The index of the first largest value along an axis, or in the flattened tensor.
 
@@ -42,6 +47,7 @@ def argmax(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False)
 
 
 @op(accepts=REAL | BOOLEAN, result="index")
+@reducing.index
 def argmin(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The index of the first smallest value along an axis, or in the flattened tensor.
 
@@ -61,8 +67,8 @@ def _arg_extreme(name: str, x: TensorLike, axis: int | None, keepdims: bool) -> 
 
 @op(accepts=REAL | BOOLEAN)
 def sort(
-    x: TensorLike, /, *, axis: int = -1, descending: bool = False, stable: bool = True
-) -> Tensor:
+    x: Like[D, V, R], /, *, axis: int = -1, descending: bool = False, stable: bool = True
+) -> Tensor[D, V, R]:
     """The values in order along an axis; NaN comes last in either direction of NumPy's order.
 
     >>> sort([3, 1, 2]).tolist(), sort([3, 1, 2], descending=True).tolist()
@@ -75,8 +81,8 @@ def sort(
 
 @op(accepts=REAL | BOOLEAN, result="index")
 def argsort(
-    x: TensorLike, /, *, axis: int = -1, descending: bool = False, stable: bool = True
-) -> Tensor:
+    x: Like[Any, V, R], /, *, axis: int = -1, descending: bool = False, stable: bool = True
+) -> Tensor[Int64, V, R]:
     """The indices that put the values in order along an axis; equal values keep their order.
 
     >>> argsort([3, 1, 2]).tolist()
@@ -88,7 +94,7 @@ def argsort(
 
 
 @op()
-def nonzero(x: TensorLike, /) -> tuple[Tensor, ...]:
+def nonzero(x: Like[Any, V], /) -> tuple[Tensor[Int64, V, Rank1], ...]:
     """The indices of the elements that are not zero, one tensor for each axis.
 
     >>> [t.tolist() for t in nonzero([[0, 1], [2, 0]])]
@@ -131,6 +137,7 @@ def searchsorted(
 
 
 @op(accepts=ANY, arity=3)
+@typed.choosing
 def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """Elements of x1 where the condition is true, of x2 elsewhere.
 

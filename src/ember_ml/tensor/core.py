@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -12,14 +12,20 @@ from ember_ml.backend import selection
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.dtypes import DType, DTypeLike
 from ember_ml.errors import CopyError, DTypeError, ShapeError
+from ember_ml.markers import D, Marked, R, V
+from ember_ml.tensor import typed
 from ember_ml.tensor.sharing import Sharing
+
+if TYPE_CHECKING:
+    from ember_ml.markers import Into, Matrices, Parts, Rank2, Unmarked
+    from ember_ml.tensor.typed import DTypeOf, E
 
 __all__ = ["EmberTensor", "GradTensor", "Tensor"]
 
 _DLPACK_CPU = (1, 0)
 
 
-class Tensor(Sharing):
+class Tensor(Sharing[D, V, R]):
     """An n-dimensional array of one dtype, on one device, of one backend.
 
     `data` is a number, a nested list, a NumPy array, a native array of any engine or a tensor.
@@ -41,7 +47,7 @@ class Tensor(Sharing):
         dtype: DTypeLike = None,
         device: str | None = None,
         requires_grad: bool = False,
-    ) -> Tensor:
+    ) -> Tensor[D, V, R]:
         made = convert.asarray(() if data is None else data, dtype=dtype, device=device)
         if not requires_grad:
             if isinstance(made, GradTensor):
@@ -53,7 +59,7 @@ class Tensor(Sharing):
     # --- What it is -------------------------------------------------------------------------
 
     @property
-    def dtype(self) -> DType:
+    def dtype(self) -> DType[D]:
         """The element type."""
         return self._spec.dtype
 
@@ -101,7 +107,7 @@ class Tensor(Sharing):
         return self.size * self._spec.dtype.itemsize
 
     @property
-    def T(self) -> Tensor:
+    def T(self: Tensor[Any, Any, Rank2]) -> Tensor[D, V, Rank2]:
         """The transpose of a matrix; more axes take `mT` or `ops.permute_dims`."""
         if self.ndim != 2:
             raise ShapeError(
@@ -111,17 +117,17 @@ class Tensor(Sharing):
         return ops.matrix_transpose(self)
 
     @property
-    def mT(self) -> Tensor:
+    def mT(self: Marked[Any, Any, Matrices]) -> Tensor[D, V, R]:
         """The transpose of the last two axes."""
-        return ops.matrix_transpose(self)
+        return views.rearranged("matrix_transpose", ops.linalg.matrix_of("matrix_transpose", self))
 
     @property
-    def real(self) -> Tensor:
+    def real(self: Marked[Parts[E]]) -> Tensor[E, V, R]:
         """The real part."""
         return ops.real(self)
 
     @property
-    def imag(self) -> Tensor:
+    def imag(self: Marked[Parts[E]]) -> Tensor[E, V, R]:
         """The imaginary part."""
         return ops.imag(self)
 
@@ -218,23 +224,25 @@ class Tensor(Sharing):
 
     # --- Moving -----------------------------------------------------------------------------
 
-    def astype(self, dtype: DTypeLike, /, *, copy: bool = True) -> Tensor:
+    def astype(self, dtype: DTypeOf[E], /, *, copy: bool = True) -> Tensor[E, V, R]:
         """The values in another dtype."""
         return ops.astype(self, dtype, copy=copy)
 
     cast = astype
 
-    def to_backend(self, name: str, *, copy: bool | None = None) -> Tensor:
+    def to_backend(self, name: str, *, copy: bool | None = None) -> Tensor[D, Any, R]:
         """The tensor on another backend; no copy where the engines can share memory.
 
         `copy=True` never shares, `copy=False` raises CopyError instead of copying.
         """
         return convert.to_backend(self, selection.load(name), copy)
 
+    @typed.moving
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """The tensor on another device of its backend."""
         return convert.to_device(self, device)
 
+    @typed.to
     def to(
         self,
         target: DTypeLike = None,
@@ -258,14 +266,14 @@ class Tensor(Sharing):
             moved = moved.to_device(device)
         return moved if dtype is None else moved.astype(dtype, copy=False)
 
-    def copy(self) -> Tensor:
+    def copy(self) -> Tensor[D, V, R]:
         """A tensor with memory of its own."""
         if getattr(self, "_home", None) is None:
             return like(self, self._spec.backend.copy(self.native))
         with views.storage_of(self).lock:  # no half of a write is copied
             return like(self, self._spec.backend.copy(self.native))
 
-    def detach(self) -> Tensor:
+    def detach(self) -> Tensor[D, V, R]:
         """The same memory, cut off from gradients."""
         return views.alias(self)
 
@@ -302,11 +310,12 @@ class Tensor(Sharing):
             raise ShapeError("len() of a 0-d tensor: it has no axis; use .item()")
         return self.shape[0]
 
+    @typed.rows
     def __iter__(self) -> Iterator[Tensor]:
         """The tensors along the first axis."""
         if not self.shape:
             raise ShapeError("a 0-d tensor cannot be iterated: it has no axis; use .item()")
-        return (self[i] for i in range(self.shape[0]))
+        return (indexing.get(self, i) for i in range(self.shape[0]))
 
     def __contains__(self, value: object) -> bool:
         return bool(ops.any(ops.equal(self, value)))
@@ -315,10 +324,10 @@ class Tensor(Sharing):
         # Equality is element-wise, so a tensor is its own key, as in PyTorch.
         return id(self)
 
-    def __copy__(self) -> Tensor:
+    def __copy__(self) -> Tensor[D, V, R]:
         return self.copy()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor[D, V, R]:
         return self.copy()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -334,10 +343,11 @@ class Tensor(Sharing):
 
     # --- Indexing ---------------------------------------------------------------------------
 
+    @typed.indexing
     def __getitem__(self, key: Any, /) -> Tensor:
         return indexing.get(self, key)
 
-    def __setitem__(self, key: Any, value: Any, /) -> None:
+    def __setitem__(self, key: Any, value: Marked[Into[D], V] | Unmarked, /) -> None:
         indexing.put(self, key, value)
 
     # --- Showing ----------------------------------------------------------------------------

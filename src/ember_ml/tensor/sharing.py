@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ember_ml.errors import DomainError, OutOfBoundsError, ShapeError
+from ember_ml.markers import D, R, V
+from ember_ml.tensor import typed
 from ember_ml.tensor.methods import Methods
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Sharing"]
 
 
-class Sharing(Methods):
+class Sharing(Methods[D, V, R]):
     """Who shares the memory of a tensor, and in which order its elements lie there."""
 
     __slots__ = ()
@@ -71,11 +73,11 @@ class Sharing(Methods):
         """
         return views.shares_memory(self, other)  # type: ignore[arg-type]  # as above
 
-    def alias(self) -> Tensor:
+    def alias(self) -> Tensor[D, V, R]:
         """Another tensor on the same memory: a write to one is seen in the other."""
         return views.alias(self)  # type: ignore[arg-type]  # as above
 
-    def clone(self) -> Tensor:
+    def clone(self) -> Tensor[D, V, R]:
         """The same values at once; memory is copied when one of the two is first written to.
 
         >>> from ember_ml.nn import tensor
@@ -89,7 +91,7 @@ class Sharing(Methods):
 
     # --- Views ------------------------------------------------------------------------------
 
-    def view(self, *shape: Any) -> Tensor:
+    def view(self, *shape: Any) -> Tensor[D, V]:
         """The same memory in another shape; ShapeError where no strides describe that.
 
         >>> from ember_ml.nn import tensor
@@ -106,7 +108,7 @@ class Sharing(Methods):
             )
         return out
 
-    def slice(self, *items: Any) -> TensorView:
+    def slice(self, *items: Any) -> TensorView[D, V]:
         """A window for reading: for each axis an int, a slice, a range or (start, stop[, step]).
 
         >>> from ember_ml.nn import tensor
@@ -115,7 +117,7 @@ class Sharing(Methods):
         """
         return self._window(items, writable=False)  # type: ignore[return-value]  # by the flag
 
-    def slice_mut(self, *items: Any) -> TensorViewMut:
+    def slice_mut(self, *items: Any) -> TensorViewMut[D, V]:
         """A window for reading and writing; takes what `slice` takes.
 
         >>> from ember_ml.nn import tensor
@@ -139,7 +141,7 @@ class Sharing(Methods):
             views.writable_storage(me)
         return views.view_on(me, views.layout_of(me).at(key), writable)
 
-    def narrow(self, axis: int, start: int, length: int) -> Tensor:
+    def narrow(self, axis: int, start: int, length: int) -> Tensor[D, V, R]:
         """A view of `length` elements along an axis.
 
         >>> from ember_ml.nn import tensor
@@ -155,6 +157,7 @@ class Sharing(Methods):
             )
         return self[(*(slice(None),) * place, slice(first, first + length))]  # type: ignore[index,no-any-return]  # of Tensor
 
+    @typed.lowering
     def select(self, axis: int, index: int) -> Tensor:
         """A view of one element along an axis, which falls away.
 
@@ -173,13 +176,13 @@ class Sharing(Methods):
         place = axes.axis_of(name, axis, self.ndim)
         return place, self.shape[place]
 
-    def permute(self, *order: Any) -> Tensor:
+    def permute(self, *order: Any) -> Tensor[D, V, R]:
         """A view with the axes in another order: `x.permute(2, 0, 1)`."""
         if len(order) == 1 and not isinstance(order[0], int):
             order = tuple(order[0])
         return ops.permute_dims(self, order)
 
-    def flip(self, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    def flip(self, axis: int | tuple[int, ...] | None = None) -> Tensor[D, V, R]:
         """A view in reverse order along the given axes, or all."""
         return ops.flip(self, axis=axis)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.errors import DomainError, DTypeError, ReadOnlyError, ShapeError, UnsupportedOpError
+from ember_ml.markers import D, R, V
 from ember_ml.ops.explain import explain
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
 from ember_ml.tensor.layout import Layout, contiguous, plan_of, strides_of
@@ -62,7 +63,7 @@ _NEEDS_GRAD: Final = UnsupportedOpError(
 )
 
 
-class TensorView(Tensor):
+class TensorView(Tensor[D, V, R]):
     """A window on the memory of a tensor, for reading: it shows what is written there later.
 
     >>> from ember_ml.nn import tensor
@@ -106,7 +107,7 @@ class TensorView(Tensor):
     to_numpy = numpy
 
 
-class TensorViewMut(TensorView):
+class TensorViewMut(TensorView[D, V, R]):
     """A window on the memory of a tensor, for reading and writing.
 
     >>> from ember_ml.nn import tensor
@@ -226,7 +227,7 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
     return view_on(x, layout)
 
 
-def quick_reshape(x: Tensor, shape: Any) -> Tensor | None:
+def quick_reshape(x: Any, shape: Any) -> Tensor | None:
     """`x.reshape(shape)` where the engine has views; None where it takes a closer look."""
     if type(x) is not Tensor or type(shape) is not tuple or not x._spec.backend.mutable:
         return None
