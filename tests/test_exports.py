@@ -305,7 +305,7 @@ def test_import_loads_no_optional_package() -> None:
     )
     loaded = {name.partition(".")[0] for name in json.loads(out.stdout)}
     optional = {"torch", "jax", "jaxlib", "mlx", "onnx", "onnxruntime", "matplotlib", "scipy"}
-    late = {"rich", "typer", "safetensors", "asyncio", "hypothesis", "pytest", "array_api_compat"}
+    late = {"ml_dtypes", "rich", "typer", "safetensors", "asyncio", "hypothesis", "pytest", "array_api_compat"}
     assert loaded & (optional | late) == set()
 
 
