@@ -212,6 +212,12 @@ def indexing(v: Vector, m: Matrix, c: Cube, mask: Tensor[Bool, Cpu, Rank2]) -> N
     assert_type(m[mask], Tensor[Float32, Cpu, AnyRank])
     assert_type(m[[0, 1]], Tensor[Float32, Cpu, AnyRank])
     assert_type(m.select(0, 1), Vector)
+    assert_type(m.clone(), Matrix)
+    assert_type(m.alias(), Matrix)
+    assert_type(m.flip(0), Matrix)
+    assert_type(m.permute(1, 0), Matrix)
+    assert_type(m.narrow(0, 0, 1), Matrix)
+    assert_type(m.slice(0).dtype, DType[Float32])
     assert_type(m.narrow(1, 0, 2), Matrix)
     m[0] = v
     m[:, 0] = 1.0

@@ -26,7 +26,6 @@ _HOST: Final = (CPU, 3, 11, 13)
 _BITS: Final = 1  # the type code of unsigned integers
 _BFLOAT: Final = 4
 _READ_ONLY: Final = 1
-_HALF: Final = dtypes.bfloat16.numpy
 
 
 class _Tensor(ctypes.Structure):
@@ -128,7 +127,7 @@ def to_numpy(source: Any, copy: bool | None = None) -> np.ndarray[Any, Any]:
         raise DTypeError(
             f"{type(source).__name__} exports a dtype that tensors do not have; cast it first"
         ) from error
-    return array.view(_HALF) if readable.is_bfloat16 else array
+    return array.view(dtypes.bfloat16.numpy) if readable.is_bfloat16 else array
 
 
 class _Readable:
