@@ -217,7 +217,7 @@ def indexing(v: Vector, m: Matrix, c: Cube, mask: Tensor[Bool, Cpu, Rank2]) -> N
     assert_type(m.flip(0), Matrix)
     assert_type(m.permute(1, 0), Matrix)
     assert_type(m.narrow(0, 0, 1), Matrix)
-    assert_type(m.slice(0).dtype, DType[Float32])
+    assert_type(m.slice(0).dtype, em.DType[Float32])
     assert_type(m.narrow(1, 0, 2), Matrix)
     m[0] = v
     m[:, 0] = 1.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +49,16 @@ class Layout(NamedTuple):
         return 0 not in self.shape and any(side > 1 and not stride for side, stride in sides)
 
     def at(self, key: tuple[Any, ...]) -> Layout:
-        """The layout of `view[key]` for a checked key of ints, slices, None and an ellipsis."""
+        """The layout of `view[key]` for a key of ints, slices, None and an ellipsis."""
+        if len(key) == 1 and type(key[0]) is slice and self.shape:  # what is written most
+            start, stop, step = key[0].indices(self.shape[0])
+            count = len(range(start, stop, step))
+            stride = self.strides[0]
+            return Layout(
+                (count, *self.shape[1:]),
+                (stride * step, *self.strides[1:]),
+                self.offset + stride * start if count else self.offset,
+            )
         shape: list[int] = []
         strides: list[int] = []
         offset, axis = self.offset, 0
@@ -164,6 +174,7 @@ def strides_of(shape: Shape) -> Shape:
     return tuple(reversed(strides))
 
 
+@lru_cache(maxsize=4096)
 def contiguous(shape: Shape) -> Layout:
     """The layout of a whole array."""
     return Layout(shape, strides_of(shape), 0)

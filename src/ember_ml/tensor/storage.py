@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 import weakref
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.errors import ReadOnlyError, UnsupportedOpError
@@ -25,7 +25,7 @@ from ember_ml.tensor.layout import Layout, contiguous
 if TYPE_CHECKING:
     from ember_ml.tensor.core import Tensor
 
-__all__ = ["Refusal", "Storage", "Window", "remember"]
+__all__ = ["Loan", "Refusal", "Storage", "Window", "remember"]
 
 # Whether reference counts tell who holds an object.
 _COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -49,6 +49,7 @@ class Storage:
         "_aliases",
         "_borrowers",
         "_lender",
+        "_loan",
         "_views",
         "_windows",
         "epoch",
@@ -76,8 +77,11 @@ class Storage:
         self._views: list[weakref.ref[Tensor]] | None = None
         # Windows that keep what they read, or that lie in an engine's view.
         self._windows: weakref.WeakSet[Window] | None = None
-        self._borrowers: set[weakref.ref[Storage]] | None = None
+        # Clones, and the storages of those that have one.
+        self._borrowers: list[weakref.ref[Any]] | None = None
         self._lender = lender
+        # The home of all clones; there once the first borrows.
+        self._loan: Loan
 
     def __repr__(self) -> str:
         spec = self.spec
@@ -135,15 +139,22 @@ class Storage:
         for x in self.aliases():
             x.native = native
 
-    def lend(self, clone: Tensor) -> Storage:
-        """A storage for a tensor that lies in this memory until one of them writes."""
-        lender = self if self._lender is None else self._lender
-        made = Storage(clone.native, self.spec, lender)
+    def lend(self, clone: Tensor) -> Loan:
+        """What a clone has until somebody asks for its storage."""
+        if self._lender is not None:
+            return self._lender.lend(clone)
+        if self._borrowers is None:
+            self._borrowers = []
+            self._loan = Loan(self)
+        remember(self._borrowers, clone)
+        return self._loan
+
+    def lent(self, clone: Tensor) -> Storage:
+        """The storage of a clone; the lock is held."""
+        made = Storage(clone.native, self.spec, self)
         made._aliases = [weakref.ref(clone)]
-        borrowers = lender._borrowers
-        if borrowers is None:
-            borrowers = lender._borrowers = set()
-        borrowers.add(weakref.ref(made, borrowers.discard))
+        kept = [ref for ref in self._borrowers or () if ref() is not clone]
+        self._borrowers = [*kept, weakref.ref(made)]
         return made
 
     # --- Writing ----------------------------------------------------------------------------
@@ -153,16 +164,16 @@ class Storage:
         if self.is_borrowed:
             self.own(self.spec.backend.copy(self.native))
         if self._borrowers:
-            self._part([s for ref in self._borrowers if (s := ref()) is not None])
+            self._part([one for ref in self._borrowers if (one := ref()) is not None])
 
     def own(self, native: NativeArray) -> None:
         """Take an array of one's own instead of the borrowed one."""
         lender, self._lender, self.foreign = self._lender, None, False
         if lender is not None and lender._borrowers:
-            lender._borrowers = {ref for ref in lender._borrowers if ref() is not self}
+            lender._borrowers = [ref for ref in lender._borrowers if ref() is not self]
         self.replace(native)
 
-    def _part(self, borrowers: list[Storage]) -> None:
+    def _part(self, borrowers: list[Any]) -> None:
         """Leave the memory to the clones, and move to a copy with all views of it."""
         self._borrowers = None
         if not borrowers:
@@ -171,8 +182,11 @@ class Storage:
         new = backend.copy_memory(old)
         if new is None:
             # Memory with gaps: views of it have no place in a copy, so the clones move instead.
-            for s in borrowers:
-                s.own(backend.copy(s.native))
+            for one in borrowers:
+                if isinstance(one, Storage):
+                    one.own(backend.copy(one.native))
+                else:
+                    one.native, one._home = backend.copy(one.native), None
             return
         self.replace(new)
         for ref in self._views or ():
@@ -183,12 +197,18 @@ class Storage:
             if window.base is not None:
                 window.base = backend.rebase(window.base, old, new)
         if len(borrowers) == 1 and borrowers[0].native is old:
-            borrowers[0]._lender = None  # the memory is its own now
-            return
-        nobody = Storage(old, self.spec, self)
-        nobody._lender = None
-        for s in borrowers:
-            s._lender = nobody
+            nobody = None  # the memory is its own now
+        else:
+            nobody = Storage(old, self.spec, self)
+            nobody._lender = None
+        for one in borrowers:
+            if isinstance(one, Storage):
+                one._lender = nobody
+            else:
+                one._home = None if nobody is None else Loan(nobody)
+        if nobody is not None:
+            nobody._borrowers = [weakref.ref(one) for one in borrowers]
+            nobody._loan = Loan(nobody)
 
     def update(self, layout: Layout, value: NativeArray) -> None:
         """Write a value at a layout of an array that does not change: one functional update."""
@@ -219,6 +239,15 @@ class Storage:
         self._windows.add(window)
 
 
+class Loan:
+    """The home of a clone: memory of another storage, until one of them writes."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage: Final = storage
+
+
 def remember(refs: list[weakref.ref[Tensor]], x: Tensor) -> None:
     """Add a tensor to a list of weak references, which never grows to more than twice the living.
 
@@ -240,11 +269,12 @@ class Window:
         # An engine's view of the storage that the layout speaks of; None: the whole array.
         self.base = base
         self.native: NativeArray = None
-        self.epoch = -1
+        # When `native` was read, and by whom: a lazy array of MLX can be computed in its thread
+        # alone. There once something was read.
+        self.epoch: int
+        self.thread: int
         if base is not None:
             storage.keep(self)
-        # Who read it: a lazy array of MLX can be computed in its thread alone.
-        self.thread = 0
 
     def read(self) -> NativeArray:
         """The elements as a native array: the engine's view, or a copy that is kept."""

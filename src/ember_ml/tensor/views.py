@@ -18,10 +18,10 @@ from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.errors import DomainError, DTypeError, ReadOnlyError, ShapeError, UnsupportedOpError
 from ember_ml.markers import D, R, V
 from ember_ml.ops.explain import explain
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
+from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, fill_grad, like
 from ember_ml.tensor.layout import Layout, contiguous, plan_of, strides_of
 from ember_ml.tensor.methods import Operators
-from ember_ml.tensor.storage import Refusal, Storage, Window, remember
+from ember_ml.tensor.storage import Loan, Refusal, Storage, Window, remember
 
 __all__ = [
     "TensorView",
@@ -133,14 +133,16 @@ def home_of(x: Tensor) -> Any:
     """What a tensor knows of its memory.
 
     None: it is alone. A list: weak references to engine's views of it, which have it as their
-    home in turn. Else a Storage, a Window, or a Refusal.
+    home in turn. Else a Storage, a Loan, a Window, or a Refusal.
     """
     return getattr(x, "_home", None)
 
 
 def storage_of(x: Tensor) -> Storage:
     """The storage of a tensor; it comes into being here."""
-    home = home_of(x)
+    home = getattr(x, "_home", None)
+    if type(home) is Storage:
+        return home
     while isinstance(home, Tensor):
         x, home = home, home_of(home)
     if isinstance(home, Storage):
@@ -151,6 +153,12 @@ def storage_of(x: Tensor) -> Storage:
         if home.root is None:
             return Storage(x.native, x._spec)
         return storage_of(home.root)
+    if isinstance(home, Loan):
+        with home.storage.lock:
+            if x._home is home:  # no other thread has been here
+                x._home = home.storage.lent(x)
+                return x._home  # type: ignore[no-any-return]  # a Storage, as of the line above
+        return storage_of(x)
     with _CREATION:
         home = home_of(x)  # another thread may have been here
         if isinstance(home, Storage):
@@ -183,11 +191,15 @@ def layout_of(x: Tensor) -> Layout:
 
 def view_on(x: Tensor, layout: Layout, writable: bool = True) -> Tensor:
     """A view of `x` by a layout."""
-    if isinstance(home_of(x), Refusal) or type(x) is TensorView:
+    home = getattr(x, "_home", None)
+    if type(x) is TensorView or type(home) is Refusal:
         writable = False
     out = object.__new__(TensorViewMut if writable else TensorView)
     out._spec = x._spec
-    out._home = window_on(x, layout)
+    if type(home) is Window:
+        out._home = Window(home.storage, layout, home.base)
+    else:
+        out._home = window_on(x, layout)
     return out
 
 
@@ -218,13 +230,23 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
         except Exception:
             return None  # the long way finds out, and says what is wrong
         return _native_view(x, native, home)
-    if type(x) is GradTensor or _is_traced(x):
+    if type(home) is Window:
+        storage, layout, base = home.storage, home.layout, home.base
+        if type(storage.native) is not spec.native_type:
+            return None
+    elif type(x) is not Tensor or type(x.native) is not spec.native_type:
         return None
+    else:
+        storage = home if type(home) is Storage else storage_of(x)
+        layout, base = contiguous(x.shape), None
     try:
-        layout = layout_of(x).at(key)
+        layout = layout.at(key)
     except IndexError:
         return None
-    return view_on(x, layout)
+    out = object.__new__(TensorView if type(x) is TensorView else TensorViewMut)
+    out._spec = spec
+    out._home = Window(storage, layout, base)
+    return out
 
 
 def quick_reshape(x: Any, shape: Any) -> Tensor | None:
@@ -329,7 +351,9 @@ def _has_native_views(x: Tensor) -> bool:
     home = home_of(x)
     if home is None or isinstance(home, list):
         return not backend.is_borrowed(x.native)
-    return not isinstance(home, Window) and not (isinstance(home, Storage) and home.is_borrowed)
+    if isinstance(home, Window | Loan):
+        return False
+    return not (isinstance(home, Storage) and home.is_borrowed)
 
 
 def _is_traced(x: Tensor) -> bool:
@@ -377,10 +401,10 @@ def alias(x: Tensor) -> Tensor:
 def clone(x: Tensor) -> Tensor:
     """A tensor of the same values, whose memory is copied when one of the two is written to."""
     spec = x._spec
+    home = getattr(x, "_home", None)
     if type(x) is GradTensor:
         native = spec.backend.copy(x.native) if spec.backend.mutable else x.native
         return fill_grad(native, spec)
-    home = home_of(x)
     if not spec.backend.mutable:
         if not isinstance(home, Window) or home.layout.repeats:
             return fill(x.native, spec)
@@ -389,11 +413,15 @@ def clone(x: Tensor) -> Tensor:
         with home.storage.lock:
             view._home = Window(Storage(home.storage.native, spec), home.layout)
         return view
-    storage = storage_of(x)
+    storage = home.storage if type(home) is Loan else storage_of(x)
     with storage.lock:
-        out = fill(x.native, spec)
+        if type(home) is Loan and x._home is not home:  # another thread has written meanwhile
+            return clone(x)
+        out = blank()
+        out.native = x.native
+        out._spec = spec
         out._home = storage.lend(out)
-    return out
+        return out
 
 
 def shares_memory(x: Tensor, y: Tensor) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 
 from ember_ml.backend.mlx.hosting import require_values
-from ember_ml.tensor.layout import Layout, plan_of
+from ember_ml.tensor.layout import Layout, Plan, plan_of
 
 __all__ = ["read", "write"]
 
@@ -41,14 +41,20 @@ def write(root: Array, layout: Layout, value: Array, sole: bool) -> Array:
         target[mx.array(layout.indices())] = value
     else:
         plan, starts = found
-        part = mx.reshape(
-            mx.broadcast_to(value, plan.shape), [plan.counts[axis] for axis in plan.permutation]
-        )
-        part = mx.transpose(part, plan.inverse)
-        target[plan.key(starts) or ...] = mx.flip(part, plan.turned) if plan.turned else part
+        target[plan.key(starts) or ...] = _arranged(value, plan) if value.ndim else value
     if taken != shape:
         target = mx.reshape(target, shape)
     # At once: another thread could not, writes that wait would pile up, and what is traced, which
     # has no values, must not come into memory that stays.
     require_values(target)
     return target
+
+
+def _arranged(value: Array, plan: Plan) -> Array:
+    """A value of the shape of a view with its axes as they lie in the array."""
+    part = mx.broadcast_to(value, plan.shape)
+    sides = [plan.counts[axis] for axis in plan.permutation]
+    part = part if sides == list(plan.shape) else mx.reshape(part, sides)
+    if plan.inverse != tuple(range(len(sides))):
+        part = mx.transpose(part, plan.inverse)
+    return mx.flip(part, plan.turned) if plan.turned else part
