@@ -121,6 +121,13 @@ def dtypes() -> None:
         x = ops.zeros((2,), dtype=dtype)
         assert x.dtype == dtype
         assert (x + x).shape == (2,)
+        assert ops.multiply(x, x).shape == (2,)
+        assert (x @ x > 0).shape == ()
+    for one in (em.float16, em.bfloat16, em.uint64):
+        for shape in ((2,), (2, 2)):
+            y = ops.ones(shape, dtype=one)
+            y += 1
+            assert (y / y - y).shape == shape
     chosen: em.DType = em.float16
     assert_type(ops.ones(3, dtype=chosen).dtype, em.DType)
 

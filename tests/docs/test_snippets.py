@@ -1,12 +1,16 @@
 """Every Python block of the README and of docs/ runs, in order, each page in one namespace.
 
 A block is plain statements with asserts, or a transcript with `>>>`. One that needs hardware
-which may be absent begins with the comment `# no-run: <what it needs>` and is only compiled.
+which may be absent begins with the comment `# no-run: <what it needs>` and is only compiled; one
+that begins with `# needs: <module or attribute>` runs where that can be imported. Files that a
+page writes go to a folder of its own.
 """
 
 from __future__ import annotations
 
 import doctest
+import importlib.util
+import pkgutil
 import re
 import sys
 import textwrap
@@ -31,6 +35,7 @@ FENCE = re.compile(
 )
 ENGINES = {"numpy", "torch", "jax", "mlx"}
 NO_RUN = re.compile(r"# no-run: \S")
+NEEDS = re.compile(r"# needs: ([\w.]+)")
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,23 @@ def execute(snippet: Snippet, namespace: dict[str, Any]) -> None:
     # Blank lines before the code give tracebacks the line numbers of the page.
     source = "\n" * (snippet.line - 1) + snippet.code
     code = compile(source, str(snippet.page), "exec")
-    if not NO_RUN.match(snippet.code):
+    if runs(snippet.code):
         exec(code, namespace)
+
+
+def runs(code: str) -> bool:
+    needed = NEEDS.match(code)
+    return not NO_RUN.match(code) if needed is None else exists(needed[1])
+
+
+def exists(name: str) -> bool:
+    # A package is looked for and not imported: the snippet may have to set something before.
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        return False
+    try:
+        return "." not in name or pkgutil.resolve_name(name) is not None
+    except (ImportError, AttributeError):
+        return False
 
 
 def run_page(page: Path) -> None:
@@ -87,7 +107,8 @@ def run_page(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_snippets_of_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snippets_of_page(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     # Backends that a page registers end with it too.
     monkeypatch.setattr(selection, "_loaders", dict(selection._loaders))
     monkeypatch.setattr(selection, "_loaded", dict(selection._loaded))
@@ -141,6 +162,14 @@ class TestRunner:
         run_page(self.page(tmp_path, "```python\n# no-run: needs a GPU\n1 / 0\n```\n"))
         with pytest.raises(SyntaxError):
             run_page(self.page(tmp_path, "```python\n# no-run: needs a GPU\n1 /\n```\n"))
+
+    def test_needs_runs_where_it_is_met(self, tmp_path: Path) -> None:
+        text = "```python\n# needs: {}\n1 / 0\n```\n"
+        for absent in ("no_such_module", "ember_ml.no_such_name"):
+            run_page(self.page(tmp_path, text.format(absent)))
+        for present in ("json", "ember_ml.Tensor"):
+            with pytest.raises(ZeroDivisionError):
+                run_page(self.page(tmp_path, text.format(present)))
 
     def test_no_run_without_a_reason_runs(self, tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError):

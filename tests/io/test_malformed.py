@@ -71,7 +71,6 @@ WRONG: dict[str, tuple[bytes, str]] = {
         "'x' occurs twice",
     ),
     "metadata of numbers": (pack({"__metadata__": {"x": 1}, "a": entry()}), "metadata"),
-    "metadata of nothing": (pack({"__metadata__": None, "a": entry()}), "metadata"),
     "unknown dtype": (pack({"a": entry("F31")}), "unknown dtype 'F31'"),
     "dtype of another type": (pack({"a": entry(["F32"])}), "unknown dtype"),
     "missing field": (pack({"a": {"dtype": "F32", "shape": [2]}}), "not described"),

@@ -113,6 +113,8 @@ def read_header(content: Content) -> Header:
 
 
 def _metadata(found: Any, what: str) -> dict[str, str]:
+    if found is None:  # as mx.save_safetensors writes it where there are none
+        return {}
     if isinstance(found, dict) and all(isinstance(v, str) for v in found.values()):
         return found
     raise FormatError(f"{what}: its metadata are no map from strings to strings")

@@ -1,8 +1,7 @@
 """How markers go through functions of several tensors, and through those that create them.
 
-Reductions have theirs in reducing.pyi.
 Functions of one tensor need no rule: `def exp(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]`
-says it all. tensor/typed.pyi explains the words.
+says it all. Reductions have theirs in reducing.pyi; tensor/typed.pyi explains the words.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from ember_ml.markers import (
     BesideInt,
     Bool,
     D,
+    Fits,
     Float32,
     Into,
     Lowers,
@@ -38,12 +38,15 @@ from ember_ml.typing import ShapeLike
 
 _I = TypeVar("_I", bound=_Integer)
 
-# The tensor whose markers the result has is a Tensor; the other is what may stand beside it.
+# The tensor whose markers the result has is a Tensor; the other is what may stand beside it. Where
+# that one comes first, it must not decide on D: it has no `D |`.
 class _Pairing(Protocol):
     @overload
     def __call__(self, x1: Tensor[D, V, R], x2: Beside[D, V, R], /) -> Tensor[D, V, R]: ...
     @overload
-    def __call__(self, x1: Beside[D, V, R], x2: Tensor[D, V, R], /) -> Tensor[D, V, R]: ...
+    def __call__(
+        self, x1: Marked[Into[D], V, Fits[R]], x2: Tensor[D, V, R], /
+    ) -> Tensor[D, V, R]: ...
     @overload
     def __call__(self, x1: Marked[BesideInt[E], V, R], x2: int, /) -> Tensor[E, V, R]: ...
     @overload
@@ -61,11 +64,15 @@ class _Dividing(Protocol):
     @overload
     def __call__(self, x1: Tensor[_I, V, R], x2: Beside[_I, V, R], /) -> Tensor[Float32, V, R]: ...
     @overload
-    def __call__(self, x1: Beside[_I, V, R], x2: Tensor[_I, V, R], /) -> Tensor[Float32, V, R]: ...
+    def __call__(
+        self, x1: Marked[Into[_I], V, Fits[R]], x2: Tensor[_I, V, R], /
+    ) -> Tensor[Float32, V, R]: ...
     @overload
     def __call__(self, x1: Tensor[D, V, R], x2: Beside[D, V, R], /) -> Tensor[D, V, R]: ...
     @overload
-    def __call__(self, x1: Beside[D, V, R], x2: Tensor[D, V, R], /) -> Tensor[D, V, R]: ...
+    def __call__(
+        self, x1: Marked[Into[D], V, Fits[R]], x2: Tensor[D, V, R], /
+    ) -> Tensor[D, V, R]: ...
     @overload
     def __call__(self, x1: Marked[BesideFloat[E], V, R], x2: float, /) -> Tensor[E, V, R]: ...
     @overload
@@ -79,7 +86,9 @@ class _Comparing(Protocol):
     @overload
     def __call__(self, x1: Tensor[D, V, R], x2: Beside[D, V, R], /) -> Tensor[Bool, V, R]: ...
     @overload
-    def __call__(self, x1: Beside[D, V, R], x2: Tensor[D, V, R], /) -> Tensor[Bool, V, R]: ...
+    def __call__(
+        self, x1: Marked[Into[D], V, Fits[R]], x2: Tensor[D, V, R], /
+    ) -> Tensor[Bool, V, R]: ...
     @overload
     def __call__(self, x1: Marked[Any, V, R], x2: complex, /) -> Tensor[Bool, V, R]: ...
     @overload
@@ -92,7 +101,7 @@ class _Comparing(Protocol):
 class _Product(Protocol):
     @overload
     def __call__(
-        self, x1: Tensor[D, V, Rank1], x2: Marked[Into[D], V, Lowers[Q]], /
+        self, x1: Tensor[D, V, Rank1], x2: Marked[D | Into[D], V, Lowers[Q]], /
     ) -> Tensor[D, V, Q]: ...
     @overload
     def __call__(
@@ -100,7 +109,7 @@ class _Product(Protocol):
     ) -> Tensor[D, V, Q]: ...
     @overload
     def __call__(
-        self, x1: Tensor[D, V, R], x2: Marked[Into[D], V, Stacks[R]], /
+        self, x1: Tensor[D, V, R], x2: Marked[D | Into[D], V, Stacks[R]], /
     ) -> Tensor[D, V, R]: ...
     @overload
     def __call__(
@@ -115,7 +124,7 @@ class _Product(Protocol):
 class _Choosing(Protocol):
     @overload
     def __call__(
-        self, condition: Like[Any, V], x1: Tensor[D, V], x2: Marked[Into[D], V], /
+        self, condition: Like[Any, V], x1: Tensor[D, V], x2: Marked[D | Into[D], V], /
     ) -> Tensor[D, V]: ...
     @overload
     def __call__(

@@ -1,7 +1,8 @@
 """Rules by which type checkers follow the markers of a tensor through its methods.
 
 A rule is a decorator. For type checkers it says what becomes of `Tensor[Float32, Cpu, Rank2]`:
-see typed.pyi. At run time it gives the method back untouched.
+see typed.pyi. At run time it gives the method back untouched. A subclass that overrides a method
+with a rule repeats the rule.
 """
 
 from __future__ import annotations

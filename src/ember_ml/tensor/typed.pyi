@@ -71,9 +71,9 @@ Like: TypeAlias = Marked[D, V, R] | Unmarked
 LikeFloat: TypeAlias = Marked[BesideFloat[D], V, R] | Unmarked
 LikeParts: TypeAlias = Marked[Parts[D], V, R] | Unmarked
 LikeTotal: TypeAlias = Marked[Total[D], V, R] | Unmarked
-# A tensor that may stand beside a Tensor[D, V, R] and leaves it its markers. The first half is for
-# a D that is several dtypes, as of a loop over dtypes.
-Beside: TypeAlias = Marked[D, V, R] | Marked[Into[D], V, Fits[R]]
+# A tensor that may stand beside a Tensor[D, V, R] and leaves it its markers. `D |` is there for
+# a D that is several dtypes, as in a loop over dtypes.
+Beside: TypeAlias = Marked[D | Into[D], V, R | Fits[R]]
 Limit: TypeAlias = Beside[D, V, R] | Unmarked | None
 # `dtype=`: a DType, which says D, or a name or an engine's dtype, which leaves D open.
 DTypeOf: TypeAlias = DType[D] | Unmarked | None
@@ -121,15 +121,15 @@ class _MatMul(Marked[D, V, R]):
     def __call__(self: Marked[Any, Any, _Unknown], other: Any, /) -> Tensor: ...
     @overload
     def __call__(
-        self: Marked[Any, Any, Lowers[Q]], other: Marked[Into[D], V, Vector], /
+        self: Marked[Any, Any, Lowers[Q]], other: Marked[D | Into[D], V, Vector], /
     ) -> Tensor[D, V, Q]: ...
     @overload
     def __call__(
-        self: Marked[Any, Any, Vector], other: Marked[Into[D], V, Lowers[Q]], /
+        self: Marked[Any, Any, Vector], other: Marked[D | Into[D], V, Lowers[Q]], /
     ) -> Tensor[D, V, Q]: ...
     @overload
     def __call__(
-        self: Marked[Any, Any, Stacks[R]], other: Marked[Into[D], V, Stacks[R]], /
+        self: Marked[Any, Any, Stacks[R]], other: Marked[D | Into[D], V, Stacks[R]], /
     ) -> Tensor[D, V, R]: ...
     @overload
     def __call__(self, other: Unmarked, /) -> Tensor[Any, V]: ...
