@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import tracemalloc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -153,6 +154,28 @@ def test_clones_that_are_gone_cost_nothing(backend: str) -> None:
     x[0] = 1.0
     if backend in ("numpy", "torch"):
         assert x.native is native  # written in place: nobody else looked
+
+
+def test_views_and_clones_of_64_mb_allocate_next_to_nothing(backend: str) -> None:
+    x = tensor.zeros((4096, 4096))
+    makers: list[Callable[[], em.Tensor]] = [
+        x.clone, lambda: x[1:3], lambda: x[:, ::-2], lambda: x.T, lambda: x.reshape(-1), x.flip,
+        lambda: x.select(0, 5), lambda: x.narrow(1, 5, 9), lambda: x.slice_mut((1, 9)),
+        lambda: x.broadcast_to((2, 4096, 4096)), lambda: x.view(16, -1), lambda: x.permute(1, 0),
+    ]  # fmt: skip
+    for make in makers:
+        make()
+    gc.collect()
+    native = x.native
+    for make in makers:
+        tracemalloc.start()
+        made = make()
+        held, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert held < 1024
+        assert peak < 4096
+        assert x.native is native
+        assert made.storage is x.storage or made.storage.is_borrowed or backend in ("jax", "mlx")
 
 
 def test_memory_of_the_host_is_written_once_it_is_ours(backend: str) -> None:

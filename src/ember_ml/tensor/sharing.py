@@ -101,7 +101,7 @@ class Sharing(Methods[D, V, R]):
         wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
         out = ops.reshape(self, wanted)
         me: Tensor = self  # type: ignore[assignment]  # as above
-        if me.size and not me.requires_grad and not views.shares_memory(me, out):
+        if me.size and not me.requires_grad and views.home_of(out) is None:  # a plain result
             raise ShapeError(
                 f"Tensor.view cannot show strides {self.strides} of shape {me.shape} as "
                 f"{out.shape} without a copy; use .reshape"

@@ -30,8 +30,9 @@ __all__ = ["Loan", "Refusal", "Storage", "Window", "remember"]
 # Whether reference counts tell who holds an object.
 _COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
 _FEW: Final = 8
-# What a look at a reference count itself holds: the local variable and the argument.
-_OWN_REFERENCES: Final = 2
+# Who holds an array that belongs to its storage alone: the storage, and for a look at the count
+# a local variable and the argument.
+_OWN_REFERENCES: Final = 3
 
 
 class Storage:
@@ -217,15 +218,9 @@ class Storage:
                 window.native = None  # a slice that lives would make the engine copy
             self._windows.clear()
         before = self.native
-        self.native = None
         sole = _COUNTED and sys.getrefcount(before) == _OWN_REFERENCES
-        try:
-            after = self.spec.backend.write_layout(before, layout, value, sole)
-        except BaseException:
-            self.native = before
-            raise
+        after = self.spec.backend.write_layout(before, layout, value, sole)
         if self.spec.backend.leaks(before, after):
-            self.native = before
             raise UnsupportedOpError(
                 "a tensor from outside cannot be written to while a function is traced: its "
                 "memory would hold what exists only there; return the new value instead"

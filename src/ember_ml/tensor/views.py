@@ -29,6 +29,7 @@ __all__ = [
     "alias",
     "assign",
     "clone",
+    "home_of",
     "layout_of",
     "put",
     "quick_reshape",
