@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import re
@@ -111,6 +112,10 @@ def test_errors_of_engines(column: int, module: str) -> None:
     xp = pytest.importorskip(module)
     for row, mistake in zip(rows("Errors"), MISTAKES, strict=False):
         said = row[column].strip("`")
+        if said == "none or RuntimeError":  # MLX's LU tells, or not, with the build of its LAPACK
+            with contextlib.suppress(RuntimeError):
+                mistake(xp)
+            continue
         if said == "none":
             mistake(xp)
             continue
