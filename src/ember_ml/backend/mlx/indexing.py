@@ -40,12 +40,11 @@ def get(x: Array, key: tuple[Any, ...]) -> Array:
     plan = _plan(x, key)
     front = _to_front(x[plan.basic], plan.axes)
     common = plan.arrays[0].shape
-    shape = (*common, *front.shape[len(plan.axes) :])
-    if not math.prod(shape):
-        picked = mx.zeros(shape, dtype=x.dtype)
-    else:
-        picked = front[tuple(plan.arrays)]
-    return _moved(picked, len(common), 0, plan.place)
+    rest = front.shape[len(plan.axes) :]
+    if not math.prod((*common, *rest)):
+        # Made as it is: reductions run astray in what is empty and has been permuted.
+        return mx.zeros((*rest[: plan.place], *common, *rest[plan.place :]), dtype=x.dtype)
+    return _moved(front[tuple(plan.arrays)], len(common), 0, plan.place)
 
 
 def put(x: Array, key: tuple[Any, ...], value: Array) -> Array:
