@@ -36,6 +36,13 @@ from ember_ml.dtypes import (
     uint64,
 )
 from ember_ml.ops import (
+    activations,
+    arranging,
+    attention,
+    bits,
+    calculus,
+    control,
+    convolution,
     creation,
     data_types,
     elementwise,
@@ -43,11 +50,30 @@ from ember_ml.ops import (
     indexing,
     interchange,
     linearalg,
+    losses,
     manipulation,
+    nan_reductions,
+    normalization,
+    pooling,
+    products,
+    random,
     reduction,
+    resizing,
+    scattering,
     searching,
+    signal,
+    statistics,
+    stats,
+    updates,
 )
 from ember_ml.ops import linearalg as linalg
+from ember_ml.ops.activations import *
+from ember_ml.ops.arranging import *
+from ember_ml.ops.attention import *
+from ember_ml.ops.bits import *
+from ember_ml.ops.calculus import *
+from ember_ml.ops.control import *
+from ember_ml.ops.convolution import *
 from ember_ml.ops.creation import *
 from ember_ml.ops.data_types import *
 from ember_ml.ops.elementwise import *
@@ -56,8 +82,17 @@ from ember_ml.ops.info import __array_namespace_info__
 from ember_ml.ops.interchange import *
 from ember_ml.ops.linearalg import matmul, matrix_transpose, tensordot, vecdot
 from ember_ml.ops.manipulation import *
+from ember_ml.ops.nan_reductions import *
+from ember_ml.ops.normalization import *
+from ember_ml.ops.pooling import *
+from ember_ml.ops.products import *
 from ember_ml.ops.reduction import *
+from ember_ml.ops.resizing import *
+from ember_ml.ops.scattering import *
 from ember_ml.ops.searching import *
+from ember_ml.ops.signal import *
+from ember_ml.ops.statistics import *
+from ember_ml.ops.updates import *
 
 __all__ = [
     "__array_api_version__",
@@ -82,6 +117,7 @@ __all__ = [
     "int64",
     "linalg",
     "linearalg",
+    "losses",
     "matmul",
     "matrix_transpose",
     "memory_info",
@@ -89,8 +125,11 @@ __all__ = [
     "nan",
     "newaxis",
     "pi",
+    "random",
     "set_backend",
     "set_device",
+    "signal",
+    "stats",
     "synchronize",
     "tensordot",
     "to_device",
@@ -102,14 +141,30 @@ __all__ = [
     "use_device",
     "vecdot",
 ]
+__all__ += activations.__all__
+__all__ += arranging.__all__
+__all__ += attention.__all__
+__all__ += bits.__all__
+__all__ += calculus.__all__
+__all__ += control.__all__
+__all__ += convolution.__all__
 __all__ += creation.__all__
 __all__ += data_types.__all__
 __all__ += elementwise.__all__
 __all__ += indexing.__all__
 __all__ += interchange.__all__
 __all__ += manipulation.__all__
+__all__ += nan_reductions.__all__
+__all__ += normalization.__all__
+__all__ += pooling.__all__
+__all__ += products.__all__
 __all__ += reduction.__all__
+__all__ += resizing.__all__
+__all__ += scattering.__all__
 __all__ += searching.__all__
+__all__ += signal.__all__
+__all__ += statistics.__all__
+__all__ += updates.__all__
 
 __array_api_version__ = "2025.12"
 newaxis = None

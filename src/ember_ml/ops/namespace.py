@@ -17,13 +17,23 @@ from ember_ml.ops.registry import REGISTRY
 
 __all__ = ["BoundOps", "of"]
 
+# The namespaces within ops, with what begins the names of their ops in the registry.
+_CHAPTERS = {
+    "fft": "fft.",
+    "linalg": "linalg.",
+    "linearalg": "linalg.",
+    "losses": "losses.",
+    "random": "random.",
+    "signal": "",
+    "stats": "",
+}
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 
 
 class BoundOps:
     """A view of `ember_ml.ops` whose creation functions make tensors of one backend."""
 
-    def __init__(self, backend: Backend, module: Any, prefix: str = "") -> None:
+    def __init__(self, backend: Backend, module: Any, prefix: str | None = None) -> None:
         self.__name__ = module.__name__ + "." + backend.name
         self.__doc__ = module.__doc__
         self._backend = backend
@@ -32,9 +42,9 @@ class BoundOps:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._module, name)
-        if name in ("linalg", "linearalg", "fft") and not self._prefix:
-            found = BoundOps(self._backend, found, name + ".")
-        elif _creates(self._prefix + name):
+        if name in _CHAPTERS and self._prefix is None:
+            found = BoundOps(self._backend, found, _CHAPTERS[name])
+        elif _creates((self._prefix or "") + name):
             found = self._bound(found)
         setattr(self, name, found)
         return found

@@ -13,7 +13,8 @@ from ember_ml.errors import DTypeError, EmberError
 from ember_ml.ops.registry import REGISTRY
 from ember_ml.testing.case import Case, accepted, check, law
 from ember_ml.testing.cases import CASES
-from ember_ml.testing.mistakes import MISTAKES, Mistake
+from ember_ml.testing.mistake import Mistake
+from ember_ml.testing.mistakes import MISTAKES
 
 __all__ = ["Conformance"]
 

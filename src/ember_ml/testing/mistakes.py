@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ember_ml.errors import (
@@ -12,24 +10,24 @@ from ember_ml.errors import (
     DeviceError,
     DomainError,
     DTypeError,
-    EmberError,
     IntegerDivisionError,
     LinAlgError,
     OutOfBoundsError,
     ShapeError,
 )
+from ember_ml.testing import (
+    cases_control,
+    cases_decompositions,
+    cases_everyday,
+    cases_losses,
+    cases_network,
+    cases_random,
+    cases_signal,
+    cases_stats,
+)
+from ember_ml.testing.mistake import Mistake
 
-__all__ = ["MISTAKES", "Mistake"]
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A wrong call, its error, and what the message must say."""
-
-    label: str
-    error: type[EmberError]
-    run: Callable[[Any], Any]
-    facts: tuple[str, ...] = ()
+__all__ = ["MISTAKES"]
 
 
 def _set(xp: Any, key: Any, value: Any, *, dtype: str = "float32") -> None:
@@ -49,7 +47,7 @@ def _not_finite(name: str) -> Mistake:
     return Mistake(f"{name}-nan", LinAlgError, run)
 
 
-MISTAKES: Final = (
+_STANDARD: Final = (
     # Shapes
     Mistake(
         "add-shapes",
@@ -244,4 +242,16 @@ MISTAKES: Final = (
     # Devices
     Mistake("no-device", DeviceError, lambda xp: xp.zeros(2, device="quantum:7"), ("quantum:7",)),
     Mistake("no-device-move", DeviceError, lambda xp: xp.zeros(2).to_device("cpu:99")),
+)
+
+MISTAKES: Final[tuple[Mistake, ...]] = (
+    *_STANDARD,
+    *cases_stats.MISTAKES,
+    *cases_decompositions.MISTAKES,
+    *cases_everyday.MISTAKES,
+    *cases_network.MISTAKES,
+    *cases_signal.MISTAKES,
+    *cases_losses.MISTAKES,
+    *cases_random.MISTAKES,
+    *cases_control.MISTAKES,
 )

@@ -1,4 +1,4 @@
-"""Kernels for engines that lack one, written once over settled kernels.
+"""Ops of the standard for engines that lack one.
 
 Each takes `xp`, the settled kernels of the backend as a namespace over native arrays.
 """

@@ -1,0 +1,5 @@
+"""Interpolation, differences and numbers that are close."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

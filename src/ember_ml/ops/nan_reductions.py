@@ -1,0 +1,5 @@
+"""Reductions that pass over NaN."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

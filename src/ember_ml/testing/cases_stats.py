@@ -1,0 +1,14 @@
+"""Cases and mistakes of stats."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ember_ml.testing.case import Case
+from ember_ml.testing.mistake import Mistake
+
+__all__ = ["MISTAKES", "STATISTICS"]
+
+STATISTICS: Final[tuple[Case, ...]] = ()
+
+MISTAKES: Final[tuple[Mistake, ...]] = ()
