@@ -114,7 +114,7 @@ class Tensor(Sharing[D, V, R]):
                 f"Tensor.T takes a matrix, not shape {self.shape}; "
                 f"use .mT for stacks of matrices or ops.permute_dims"
             )
-        return ops.matrix_transpose(self)
+        return views.rearranged("matrix_transpose", self)
 
     @property
     def mT(self: Marked[Any, Any, Matrices]) -> Tensor[D, V, R]:
@@ -454,5 +454,5 @@ from ember_ml.tensor import (  # noqa: E402
     views,
 )
 
-methods.bind(ops=ops, dispatch=dispatch)
+methods.bind(ops=ops, dispatch=dispatch, views=views)
 sharing.bind(ops=ops, axes=axes, indexing=indexing, iteration=iteration, views=views)

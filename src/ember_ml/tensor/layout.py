@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Layout", "Plan", "contiguous", "plan_of", "strides_of"]
+__all__ = ["Layout", "Plan", "arranged", "contiguous", "plan_of", "reshaped", "strides_of"]
 
 Shape = tuple[int, ...]
 
@@ -53,12 +53,10 @@ class Layout(NamedTuple):
         if len(key) == 1 and type(key[0]) is slice and self.shape:  # what is written most
             start, stop, step = key[0].indices(self.shape[0])
             count = len(range(start, stop, step))
-            stride = self.strides[0]
-            return Layout(
-                (count, *self.shape[1:]),
-                (stride * step, *self.strides[1:]),
-                self.offset + stride * start if count else self.offset,
-            )
+            sides, steps, first = self
+            if count:
+                first += steps[0] * start
+            return Layout((count, *sides[1:]), (steps[0] * step, *steps[1:]), first)
         shape: list[int] = []
         strides: list[int] = []
         offset, axis = self.offset, 0
@@ -71,7 +69,7 @@ class Layout(NamedTuple):
                 shape += self.shape[axis : axis + rest]
                 strides += self.strides[axis : axis + rest]
                 axis += rest
-            elif isinstance(item, slice):
+            elif type(item) is slice:
                 start, stop, step = item.indices(self.shape[axis])
                 count = len(range(start, stop, step))
                 shape.append(count)
@@ -178,6 +176,28 @@ def strides_of(shape: Shape) -> Shape:
 def contiguous(shape: Shape) -> Layout:
     """The layout of a whole array."""
     return Layout(shape, strides_of(shape), 0)
+
+
+@lru_cache(maxsize=4096)
+def arranged(layout: Layout, name: str, options: tuple[Any, ...]) -> Layout | None:
+    """The layout after an op that rearranges; None where no strides describe it."""
+    found: Layout | None = getattr(layout, name)(*options)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def reshaped(layout: Layout, shape: Shape) -> Layout | None:
+    """The layout in another shape, of which one length may be -1; None where there is none."""
+    if min(shape, default=0) < -1:
+        return None
+    size = layout.size
+    known = math.prod(side for side in shape if side != -1)
+    gaps = shape.count(-1)
+    if gaps == 1 and known and size % known == 0:
+        shape = tuple(size // known if side == -1 else side for side in shape)
+    elif gaps or known != size:
+        return None
+    return layout.reshape(shape)
 
 
 class Plan(NamedTuple):

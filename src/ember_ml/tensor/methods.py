@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ember_ml.dtypes import DTypeLike
     from ember_ml.markers import BesideFloat, Int64, Parts, Rank1, Total
     from ember_ml.ops import dispatch
+    from ember_ml.tensor import views
     from ember_ml.tensor.core import Tensor
     from ember_ml.tensor.typed import E, Limit
 
@@ -336,8 +337,9 @@ class Methods(Operators[D, V, R]):
 
     def transpose(self, *axes: Any) -> Tensor[D, V, R]:
         """The axes in another order; without arguments, reversed."""
-        order = _spread(axes) or tuple(range(self.ndim))[::-1]
-        return ops.permute_dims(self, order)
+        if not axes:
+            return views.rearranged("permute_dims", self, tuple(range(self.ndim))[::-1])  # type: ignore[arg-type]  # a Tensor, which the mixin cannot name
+        return ops.permute_dims(self, _spread(axes))
 
     def swapaxes(self, first: int, second: int) -> Tensor[D, V, R]:
         """Two axes in each other's place."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Sharing"]
 
+_ALL = (slice(None),)
+
 
 class Sharing(Methods[D, V, R]):
     """Who shares the memory of a tensor, and in which order its elements lie there."""
@@ -130,6 +132,9 @@ class Sharing(Methods[D, V, R]):
 
     def _window(self, items: tuple[Any, ...], *, writable: bool) -> Tensor:
         me: Tensor = self  # type: ignore[assignment]  # as above
+        quick = views.quick_window(me, items, writable)
+        if quick is not None:
+            return quick
         if me.requires_grad:
             raise DomainError(
                 "slice and slice_mut show memory, which gradients do not pass; use x[...]"
@@ -155,7 +160,7 @@ class Sharing(Methods[D, V, R]):
                 f"Tensor.narrow got start {start} and length {length} "
                 f"for axis {axis} of length {side}"
             )
-        return self[(*(slice(None),) * place, slice(first, first + length))]  # type: ignore[index,no-any-return]  # of Tensor
+        return self[(*_ALL * place, slice(first, first + length))]  # type: ignore[index,no-any-return]  # of Tensor
 
     @typed.lowering
     def select(self, axis: int, index: int) -> Tensor:
@@ -165,25 +170,36 @@ class Sharing(Methods[D, V, R]):
         >>> tensor.arange(6).reshape(2, 3).select(1, 2).tolist()
         [2, 5]
         """
+        if type(index) is int and type(axis) is int and 0 <= axis < self.ndim:
+            quick = views.quick_slice(self, (*_ALL * axis, index))  # type: ignore[arg-type]  # as above
+            if quick is not None:
+                return quick
         place, side = self._axis("select", axis)
         if not -side <= index < side:
             raise OutOfBoundsError(
                 f"Tensor.select got index {index} for axis {axis} of length {side}"
             )
-        return self[(*(slice(None),) * place, index)]  # type: ignore[index,no-any-return]  # of Tensor
+        return self[(*_ALL * place, index)]  # type: ignore[index,no-any-return]  # of Tensor
 
     def _axis(self, name: str, axis: int) -> tuple[int, int]:
-        place = axes.axis_of(name, axis, self.ndim)
-        return place, self.shape[place]
+        shape = self.shape
+        if type(axis) is int and 0 <= axis < len(shape):
+            return axis, shape[axis]
+        place = axes.axis_of(name, axis, len(shape))
+        return place, shape[place]
 
     def permute(self, *order: Any) -> Tensor[D, V, R]:
         """A view with the axes in another order: `x.permute(2, 0, 1)`."""
         if len(order) == 1 and not isinstance(order[0], int):
             order = tuple(order[0])
+        if sorted(order) == list(range(self.ndim)):
+            return views.rearranged("permute_dims", self, order)  # type: ignore[arg-type]  # as above
         return ops.permute_dims(self, order)
 
     def flip(self, axis: int | tuple[int, ...] | None = None) -> Tensor[D, V, R]:
         """A view in reverse order along the given axes, or all."""
+        if axis is None:
+            return views.rearranged("flip", self, tuple(range(self.ndim)))  # type: ignore[arg-type]  # as above
         return ops.flip(self, axis=axis)
 
     # --- Iteration --------------------------------------------------------------------------
@@ -223,11 +239,11 @@ class Sharing(Methods[D, V, R]):
 
 
 def _as_slice(item: Any) -> Any:
+    if isinstance(item, tuple) and 2 <= len(item) <= 3:
+        return slice(*item)
     if isinstance(item, range):
         stop = item.stop if item.step > 0 or item.stop >= 0 else None
         return slice(item.start, stop, item.step)
-    if isinstance(item, tuple) and 2 <= len(item) <= 3:
-        return slice(*item)
     return item
 
 

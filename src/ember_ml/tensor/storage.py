@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 import weakref
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.errors import ReadOnlyError, UnsupportedOpError
@@ -33,6 +33,7 @@ _FEW: Final = 8
 # Who holds an array that belongs to its storage alone: the storage, and for a look at the count
 # a local variable and the argument.
 _OWN_REFERENCES: Final = 3
+T = TypeVar("T")
 
 
 class Storage:
@@ -77,7 +78,7 @@ class Storage:
         # Plain tensors around the engine's views of the array.
         self._views: list[weakref.ref[Tensor]] | None = None
         # Windows that keep what they read, or that lie in an engine's view.
-        self._windows: weakref.WeakSet[Window] | None = None
+        self._windows: list[weakref.ref[Window]] | None = None
         # Clones, and the storages of those that have one.
         self._borrowers: list[weakref.ref[Any]] | None = None
         self._lender = lender
@@ -194,8 +195,9 @@ class Storage:
             view = ref()
             if view is not None:
                 view.native = backend.rebase(view.native, old, new)
-        for window in list(self._windows or ()):
-            if window.base is not None:
+        for kept in self._windows or ():
+            window = kept()
+            if window is not None and window.base is not None:
                 window.base = backend.rebase(window.base, old, new)
         if len(borrowers) == 1 and borrowers[0].native is old:
             nobody = None  # the memory is its own now
@@ -213,25 +215,29 @@ class Storage:
 
     def update(self, layout: Layout, value: NativeArray) -> None:
         """Write a value at a layout of an array that does not change: one functional update."""
-        if self._windows:
-            for window in list(self._windows):
+        for ref in self._windows or ():
+            window = ref()
+            if window is not None:
                 window.native = None  # a slice that lives would make the engine copy
-            self._windows.clear()
+        self._windows = None
         before = self.native
         sole = _COUNTED and sys.getrefcount(before) == _OWN_REFERENCES
-        after = self.spec.backend.write_layout(before, layout, value, sole)
-        if self.spec.backend.leaks(before, after):
+        self.take(self.spec.backend.write_layout(before, layout, value, sole))
+
+    def take(self, native: NativeArray) -> None:
+        """Replace the array by one computed from it, unless that exists only in a trace."""
+        if self.spec.backend.leaks(self.native, native):
             raise UnsupportedOpError(
                 "a tensor from outside cannot be written to while a function is traced: its "
                 "memory would hold what exists only there; return the new value instead"
             )
-        self.replace(after)
+        self.replace(native)
 
     def keep(self, window: Window) -> None:
-        """Remember a window that keeps what it read."""
+        """Remember a window that keeps what it read, or that lies in an engine's view."""
         if self._windows is None:
-            self._windows = weakref.WeakSet()
-        self._windows.add(window)
+            self._windows = []
+        remember(self._windows, window)
 
 
 class Loan:
@@ -243,8 +249,8 @@ class Loan:
         self.storage: Final = storage
 
 
-def remember(refs: list[weakref.ref[Tensor]], x: Tensor) -> None:
-    """Add a tensor to a list of weak references, which never grows to more than twice the living.
+def remember(refs: list[weakref.ref[T]], x: T) -> None:
+    """Add one to a list of weak references, which never grows to more than twice the living.
 
     The list has a power of two elements where it is cleared of the dead.
     """
@@ -288,7 +294,7 @@ class Window:
             if backend.mutable:
                 if not backend.shares_memory(root, native):
                     return native  # a copy, which later writes would not reach
-            else:
+            elif self.native is None:  # else it is kept already
                 storage.keep(self)
             self.native, self.epoch, self.thread = native, storage.epoch, thread
             return native

@@ -19,7 +19,7 @@ from ember_ml.errors import DomainError, DTypeError, ReadOnlyError, ShapeError, 
 from ember_ml.markers import D, R, V
 from ember_ml.ops.explain import explain
 from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, fill_grad, like
-from ember_ml.tensor.layout import Layout, contiguous, plan_of, strides_of
+from ember_ml.tensor.layout import Layout, arranged, contiguous, plan_of, reshaped, strides_of
 from ember_ml.tensor.methods import Operators
 from ember_ml.tensor.storage import Loan, Refusal, Storage, Window, remember
 
@@ -34,6 +34,7 @@ __all__ = [
     "put",
     "quick_reshape",
     "quick_slice",
+    "quick_window",
     "rearranged",
     "require_same",
     "require_writable",
@@ -50,6 +51,10 @@ _CREATION: Final = Lock()
 _QUICK_ITEMS: Final = frozenset((int, slice, type(None), type(...)))
 # Below this, a tensor on an engine without writes is copied by each, and stays on the fast path.
 _SMALL: Final = 1 << 16
+# Ops that put the axes in another order: every engine with views has a view for these.
+_ORDERS: Final = frozenset(("matrix_transpose", "permute_dims"))
+_ALL: Final = slice(None)
+_TURNED: Final = slice(None, None, -1)
 # The slot in which plain tensors have their array, and which a view hides.
 _SLOT: Final[Any] = vars(Operators)["native"]
 # Added to addresses that count from a storage's start, of which none may be null.
@@ -179,9 +184,15 @@ def window_on(x: Tensor, layout: Layout) -> Window:
     if isinstance(home, Window):
         return Window(home.storage, layout, home.base)
     storage = storage_of(x)
-    if not x._spec.backend.mutable or storage.is_borrowed:
-        return Window(storage, layout)
-    return Window(storage, layout, x.native)
+    return Window(storage, layout, _base(x, storage))
+
+
+def _base(x: Tensor, storage: Storage) -> NativeArray:
+    """The engine's view of a storage that `x` is; None where it is the whole array."""
+    native = x.native
+    if native is storage.native or not x._spec.backend.mutable or storage.is_borrowed:
+        return None
+    return native
 
 
 def layout_of(x: Tensor) -> Layout:
@@ -250,20 +261,63 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
     return out
 
 
+def quick_window(x: Tensor, items: tuple[Any, ...], writable: bool) -> Tensor | None:
+    """A window by ints, slices and (start, stop[, step]); None where it takes a closer look."""
+    if type(x) is GradTensor:
+        return None
+    key: list[Any] = []
+    for item in items:
+        if type(item) is tuple and 2 <= len(item) <= 3:
+            item = slice(*item)
+        elif type(item) is not int and type(item) is not slice:
+            return None
+        key.append(item)
+    home = getattr(x, "_home", None)
+    spec = x._spec
+    if type(home) is Window:
+        storage, layout, base = home.storage, home.layout, home.base
+    else:
+        storage, layout = home if type(home) is Storage else storage_of(x), contiguous(x.shape)
+        base = _base(x, storage)
+    try:
+        layout = layout.at(tuple(key))
+    except (IndexError, TypeError, ValueError):
+        return None  # the long way finds out, and says what is wrong
+    if writable:
+        require_writable(x)
+    out = object.__new__(TensorViewMut if writable else TensorView)
+    out._spec = spec
+    out._home = Window(storage, layout, base)
+    return out
+
+
 def quick_reshape(x: Any, shape: Any) -> Tensor | None:
-    """`x.reshape(shape)` where the engine has views; None where it takes a closer look."""
-    if type(x) is not Tensor or type(shape) is not tuple or not x._spec.backend.mutable:
+    """`x.reshape(shape)` for a tuple of ints; None where it takes a closer look."""
+    if type(shape) is not tuple or not isinstance(x, Tensor):
         return None
     home = getattr(x, "_home", None)
-    if not _is_open(x, home):
+    spec = x._spec
+    if spec.backend.mutable:
+        if type(x) is not Tensor or not _is_open(x, home):
+            return None
+        try:
+            native = spec.backend.entry(spec, "reshape")[0](x.native, shape)
+        except Exception:
+            return None
+        if spec.backend.is_view(native, x.native):
+            return _native_view(x, native, home)
+        return fill(native, spec)
+    for side in shape:
+        if type(side) is not int:
+            return None
+    if type(home) is Window:
+        known, native = home.layout, home.storage.native
+    elif type(x) is Tensor:
+        known, native = contiguous(x.shape), x.native
+    else:
         return None
-    try:
-        native = x._spec.backend.entry(x._spec, "reshape")[0](x.native, shape)
-    except Exception:
-        return None
-    if x._spec.backend.is_view(native, x.native):
-        return _native_view(x, native, home)
-    return fill(native, x._spec)
+    layout = reshaped(known, shape) if type(native) is spec.native_type else None
+    return None if layout is None else view_on(x, layout)
 
 
 def _is_open(x: Tensor, home: Any) -> bool:
@@ -291,14 +345,32 @@ def sliced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
 
 def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
     """The result of an op that only rearranges: a view, or a copy where no view describes it."""
+    backend = x._spec.backend
+    home = getattr(x, "_home", None)
+    if type(home) is Window and type(home.storage.native) is x._spec.native_type:
+        layout = arranged(home.layout, name, options)
+        if layout is not None:
+            return view_on(x, layout, writable=name != "broadcast_to")
+    elif name in _ORDERS and type(x) is Tensor and type(x.native) is x._spec.native_type:
+        if not backend.mutable:
+            return view_on(x, arranged(contiguous(x.shape), name, options))  # type: ignore[arg-type]  # every order has a layout
+        if _is_open(x, home):
+            return _native_view(x, backend.entry(x._spec, name)[0](x.native, *options), home)
     from ember_ml.ops import dispatch
 
     if type(x) is GradTensor or _is_traced(x):
         return _unshared(x, dispatch.call(name, x, *options).native)
-    backend = x._spec.backend
-    if name == "flip" and not options[0]:
-        return sliced(x, (...,))  # a 0-d array, which NumPy turns into a scalar
-    if _has_native_views(x) and (backend.reverses or name != "flip"):
+    if name == "flip" and (backend.reverses or not options[0]):
+        axes = options[0]
+        whole = len(axes) == x.ndim
+        key = (
+            (_TURNED,) * x.ndim
+            if whole
+            else tuple(_TURNED if a in axes else _ALL for a in range(x.ndim))
+        )
+        quick = quick_slice(x, key)
+        return sliced(x, (*key, ...)) if quick is None else quick
+    if _has_native_views(x) and name != "flip":
         out = dispatch.call(name, x, *options)
         if name == "reshape" and not backend.is_view(out.native, x.native):
             return out
@@ -306,7 +378,7 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
         if name == "broadcast_to" and not isinstance(home_of(x), Refusal):
             made._home = Refusal(_READ_ONLY, x)
         return made
-    layout = getattr(layout_of(x), name)(*options)
+    layout = arranged(layout_of(x), name, options)
     if layout is None:
         return dispatch.call(name, x, *options)
     return view_on(x, layout, writable=name != "broadcast_to")
@@ -591,12 +663,12 @@ def writable_storage(x: Tensor) -> Storage:
 
 def require_writable(x: Tensor) -> None:
     """Raise where a tensor must not be written to."""
-    home = home_of(x)
-    if isinstance(home, Refusal):
+    home = getattr(x, "_home", None)
+    if type(home) is Refusal:
         raise type(home.error)(*home.error.args)
     if type(x) is TensorView:
         raise ReadOnlyError(*_READ_ONLY.args)
-    native = home.storage.native if isinstance(home, Window) else x.native
+    native = home.storage.native if type(home) is Window else x.native
     if type(native) is not x._spec.native_type and x._spec.backend.is_traced(native):
         raise UnsupportedOpError(
             "a tensor cannot be written to while it is traced; use ops.where instead"
@@ -617,12 +689,7 @@ def _set(storage: Storage, native: NativeArray) -> None:
     if active_count() > 1:  # a lazy array could be computed in this thread alone
         with suppress(UnsupportedOpError):  # and not at all while a function is traced
             storage.spec.backend.finish(native)
-    if storage.spec.backend.leaks(storage.native, native):
-        raise UnsupportedOpError(
-            "a tensor from outside cannot be written to while a function is traced: its memory "
-            "would hold what exists only there; return the new value instead"
-        )
-    storage.replace(native)
+    storage.take(native)
 
 
 def _open(storage: Storage) -> None:

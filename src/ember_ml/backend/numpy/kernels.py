@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -339,7 +340,10 @@ _REDUCTIONS: Final = {
 }
 
 OVERRIDES: Final[dict[str, Kernel]] = {
-    "reshape": np.ndarray.reshape,  # np.reshape is Python around it
+    # NumPy's functions of these names are Python around them.
+    "reshape": np.ndarray.reshape,
+    "permute_dims": np.ndarray.transpose,
+    "matrix_transpose": attrgetter("mT"),
     **{name: _reduction(ufunc) for name, ufunc in _REDUCTIONS.items()},
     **{
         kernel.__name__: kernel

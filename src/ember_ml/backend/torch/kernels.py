@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, Final
 
 import torch
@@ -131,10 +132,6 @@ def _sortable(x: Tensor) -> Tensor:
 # --- Moves ------------------------------------------------------------------------------------
 
 
-def matrix_transpose(x: Tensor) -> Tensor:
-    return x.mT
-
-
 def take(x: Tensor, indices: Tensor, axis: int) -> Tensor:
     return x[(slice(None),) * axis + (indices,)]
 
@@ -237,7 +234,6 @@ OVERRIDES: Final[dict[str, Kernel]] = {
             var,
             argmax,
             argmin,
-            matrix_transpose,
             take,
             take_along_axis,
             sort,
@@ -255,6 +251,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "min": _extreme("min", torch.amin),
     "all": _truth(torch.all),
     "any": _truth(torch.any),
+    "matrix_transpose": attrgetter("mT"),
     "positive": torch.clone,  # torch.positive gives its argument
     "linalg.cholesky": cholesky,
     "linalg.solve": solve,
