@@ -29,8 +29,10 @@ format: $(VENV)/.dev  ## format the code and apply safe lint fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.dev  ## measure the cost of a call against the raw engines
+bench: $(VENV)/.dev  ## measure calls, storage, files and moves against the raw engines
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/storage.py
+	$(BIN)/python benchmarks/interchange.py
 
 docs: $(VENV)/.dev  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

@@ -167,3 +167,14 @@ def test_every_dtype_to_another_backend(dtype: em.DType) -> None:
                 continue
             x = pickle.loads(pickled)
         assert (x.backend, x.dtype, x.numpy().tobytes()) == (name, dtype, array.tobytes())
+
+
+def test_a_state_does_not_replace_shared_memory(backend: str) -> None:
+    x = ops.asarray([1.0, 2.0, 3.0])
+    view = x.slice((1, 3))
+    state = ops.asarray([7.0, 8.0]).__getstate__()
+    for one in (x, view, view.clone()):
+        with pytest.raises(em.DomainError, match="unpickle it as a whole"):
+            one.__setstate__(state)
+    assert x.tolist() == [1.0, 2.0, 3.0]
+    assert view.tolist() == [2.0, 3.0]

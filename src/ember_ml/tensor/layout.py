@@ -50,13 +50,9 @@ class Layout(NamedTuple):
 
     def at(self, key: tuple[Any, ...]) -> Layout:
         """The layout of `view[key]` for a key of ints, slices, None and an ellipsis."""
-        if len(key) == 1 and type(key[0]) is slice and self.shape:  # what is written most
-            start, stop, step = key[0].indices(self.shape[0])
-            count = len(range(start, stop, step))
-            sides, steps, first = self
-            if count:
-                first += steps[0] * start
-            return Layout((count, *sides[1:]), (steps[0] * step, *steps[1:]), first)
+        found = self.quick(key)
+        if found is not None:
+            return found
         shape: list[int] = []
         strides: list[int] = []
         offset, axis = self.offset, 0
@@ -85,6 +81,28 @@ class Layout(NamedTuple):
         if key.count(...) > 1:
             raise IndexError(key)
         return Layout((*shape, *self.shape[axis:]), (*strides, *self.strides[axis:]), offset)
+
+    def quick(self, key: Sequence[Any]) -> Layout | None:
+        """The same for nothing but ints and slices, what is written most; else None."""
+        sides, steps, offset = self
+        used = len(key)
+        if used > len(sides):
+            return None
+        shape: list[int] = []
+        strides: list[int] = []
+        for item, side, step in zip(key, sides, steps, strict=False):
+            if type(item) is slice:
+                start, stop, stride = item.indices(side)
+                count = len(range(start, stop, stride))
+                if count:
+                    offset += step * start
+                shape.append(count)
+                strides.append(step * stride)
+            elif type(item) is int and -side <= item < side:
+                offset += step * (item if item >= 0 else item + side)
+            else:
+                return None
+        return Layout((*shape, *sides[used:]), (*strides, *steps[used:]), offset)
 
     def permute_dims(self, axes: Sequence[int]) -> Layout:
         """The layout with its axes in another order."""

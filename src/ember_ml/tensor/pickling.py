@@ -67,6 +67,11 @@ def state_of(x: Tensor) -> dict[str, Any]:
 
 def revive(x: Tensor, state: dict[str, Any]) -> None:
     """Fill a tensor from a state."""
+    if getattr(x, "_home", None) is not None:
+        raise DomainError(
+            "a state cannot replace a tensor that is a view, has views or has a storage; "
+            "unpickle it as a whole"
+        )
     if state["requires_grad"] != x.requires_grad:
         raise DomainError(
             f"this state has requires_grad={state['requires_grad']}, and the tensor has not; "

@@ -265,13 +265,6 @@ def quick_window(x: Tensor, items: tuple[Any, ...], writable: bool) -> Tensor | 
     """A window by ints, slices and (start, stop[, step]); None where it takes a closer look."""
     if type(x) is GradTensor:
         return None
-    key: list[Any] = []
-    for item in items:
-        if type(item) is tuple and 2 <= len(item) <= 3:
-            item = slice(*item)
-        elif type(item) is not int and type(item) is not slice:
-            return None
-        key.append(item)
     home = getattr(x, "_home", None)
     spec = x._spec
     if type(home) is Window:
@@ -280,14 +273,17 @@ def quick_window(x: Tensor, items: tuple[Any, ...], writable: bool) -> Tensor | 
         storage, layout = home if type(home) is Storage else storage_of(x), contiguous(x.shape)
         base = _base(x, storage)
     try:
-        layout = layout.at(tuple(key))
-    except (IndexError, TypeError, ValueError):
+        key = [slice(*k) if type(k) is tuple and len(k) > 1 else k for k in items]
+        shown = layout.quick(key)
+    except (TypeError, ValueError):
+        return None
+    if shown is None:
         return None  # the long way finds out, and says what is wrong
     if writable:
         require_writable(x)
     out = object.__new__(TensorViewMut if writable else TensorView)
     out._spec = spec
-    out._home = Window(storage, layout, base)
+    out._home = Window(storage, shown, base)
     return out
 
 
