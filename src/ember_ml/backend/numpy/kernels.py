@@ -93,7 +93,8 @@ def var(x: Array, axes: tuple[int, ...], correction: float, keepdims: bool) -> A
 def count_nonzero(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
     if axis is not None:
         _require_axes(x, axis)
-    return np.count_nonzero(x, axis=axis, keepdims=keepdims)
+    # NumPy before 2.3 gives a Python int for all axes.
+    return np.asarray(np.count_nonzero(x, axis=axis, keepdims=keepdims))
 
 
 def argmax(x: Array, axis: int | None, keepdims: bool) -> Any:
