@@ -138,8 +138,8 @@ def _floor_divide(x: NativeArray, y: NativeArray) -> NativeArray:
     quotient = x / y
     out = jnp.floor_divide(x, y)
     # JAX gives NaN for an infinite dividend, -1 for an infinite divisor of the other sign, and
-    # zeros without the sign of the quotient.
-    far = (jnp.isinf(x) ^ jnp.isinf(y)) & ~(jnp.isnan(x) | jnp.isnan(y))
+    # zeros without the sign of the quotient; before 0.10, NaN for a divisor of zero.
+    far = ((jnp.isinf(x) ^ jnp.isinf(y)) & ~(jnp.isnan(x) | jnp.isnan(y))) | (y == 0)
     return jnp.where(far, quotient, jnp.where(out == 0, jnp.copysign(0.0, quotient), out))
 
 
