@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from ember_ml import dtypes
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
 
-__all__ = ["FORMULAS", "KERNELS", "Maths"]
+__all__ = ["FORMULAS", "KERNELS", "Maths", "digamma_near_root"]
 
 Array = NativeArray
 
@@ -36,13 +36,15 @@ class Maths(NamedTuple):
 
     def polynomial(self, coefficients: tuple[float, ...], t: Array) -> Array:
         """Horner's scheme, highest power first."""
-        number = self.number
-        out = t * number(coefficients[0])
-        for one in coefficients[1:-1]:
-            out += number(one)
-            out *= t  # in place, where the engine has that
-        out += number(coefficients[-1])
-        return out
+        return _horner(coefficients, t, self.number)
+
+
+def _horner(coefficients: tuple[float, ...], t: Array, number: Callable[[float], Any]) -> Array:
+    out = t * number(coefficients[0]) + number(coefficients[1])
+    for one in coefficients[2:]:
+        out = out * t
+        out += number(one)  # in place, where the engine has that
+    return out
 
 
 # --- Error functions --------------------------------------------------------------------------
@@ -173,14 +175,20 @@ def digamma(m: Maths, x: Array) -> Array:
     return m.where(pole, number(math.nan), m.where(x == zero, -one / x, out))
 
 
+def digamma_near_root(x: Array, wide: bool, number: Callable[[float], Any] = float) -> Array:
+    """digamma between 1 and 2: the distance from its root times a smooth function."""
+    first, rest = (_ROOT, _ROOT_REST) if wide else (_ROOT32, _ROOT_REST32)
+    t = x - number(1.5)
+    coefficients = _DIGAMMA64 if wide else _DIGAMMA32
+    return ((x - number(first)) - number(rest)) * _horner(coefficients, t, number)
+
+
 def _digamma_positive(m: Maths, x: Array) -> Array:
     """A fit around the root between 1 and 2; the asymptotic series from 8 on, shifted below."""
     number = m.number
     one, two, eight = number(1.0), number(2.0), number(8.0)
     unit = m.where(x < one, x + one, m.minimum(x, two))
-    from_root = (unit - number(_ROOT)) - number(_ROOT_REST if m.wide else _ROOT_REST32)
-    fit = m.polynomial(_DIGAMMA64 if m.wide else _DIGAMMA32, unit - number(1.5))
-    near = from_root * fit
+    near = digamma_near_root(unit, m.wide, number)
     near = m.where(x < one, near - one / x, near)
     part = m.where(x < eight, x, two)
     steps = one / part
@@ -199,6 +207,7 @@ def _digamma_positive(m: Maths, x: Array) -> Array:
 # The root of digamma between 1 and 2, and what float64 and float32 have rounded away of it.
 _ROOT: Final = 1.4616321449683622
 _ROOT_REST: Final = 9.549995429965697e-17
+_ROOT32: Final = 1.4616321325302124
 _ROOT_REST32: Final = 1.2438149938918909e-08
 _ERF64: Final = (
     -7.795898827002142e-10,
