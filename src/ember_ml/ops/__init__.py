@@ -56,6 +56,7 @@ from ember_ml.ops import (
     normalization,
     pooling,
     products,
+    quantiles,
     random,
     reduction,
     resizing,
@@ -87,6 +88,7 @@ from ember_ml.ops.nan_reductions import *
 from ember_ml.ops.normalization import *
 from ember_ml.ops.pooling import *
 from ember_ml.ops.products import *
+from ember_ml.ops.quantiles import *
 from ember_ml.ops.reduction import *
 from ember_ml.ops.resizing import *
 from ember_ml.ops.scattering import *
@@ -160,6 +162,7 @@ __all__ += nan_reductions.__all__
 __all__ += normalization.__all__
 __all__ += pooling.__all__
 __all__ += products.__all__
+__all__ += quantiles.__all__
 __all__ += reduction.__all__
 __all__ += resizing.__all__
 __all__ += scattering.__all__

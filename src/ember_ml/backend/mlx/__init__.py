@@ -22,6 +22,7 @@ from ember_ml.backend.mlx import (
     kernels,
     layouts,
     linearalg,
+    ordering,
     special,
     summation,
 )
@@ -51,6 +52,7 @@ class MlxBackend(Backend):
         **elementwise.OVERRIDES,
         **kernels.OVERRIDES,
         **linearalg.OVERRIDES,
+        **ordering.OVERRIDES,
         **special.OVERRIDES,
     }
     whole = summation.WHOLE

@@ -3,8 +3,12 @@
 from typing import Final
 
 from ember_ml.backend.contract import Kernel
-from ember_ml.backend.portable import special, standard
+from ember_ml.backend.portable import ordering, special, standard
 
 __all__ = ["KERNELS"]
 
-KERNELS: Final[dict[str, Kernel]] = {**standard.KERNELS, **special.KERNELS}
+KERNELS: Final[dict[str, Kernel]] = {
+    **standard.KERNELS,
+    **ordering.KERNELS,
+    **special.KERNELS,
+}
