@@ -99,7 +99,7 @@ def percentile(
 def nanmedian(x: TensorLike, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The median of what is not NaN; NaN where nothing else is there.
 
-    >>> nanmedian([3.0, nan, 1.0]).item()
+    >>> nanmedian([3.0, ops.nan, 1.0]).item()
     2.0
     """
     return _quantile("nanmedian", x, 0.5, axis, "linear", keepdims, skips=True)
@@ -117,7 +117,7 @@ def nanquantile(
 ) -> Tensor:
     """The quantiles of what is not NaN; NaN where nothing else is there.
 
-    >>> nanquantile([3.0, nan, 1.0], [0.0, 1.0]).tolist()
+    >>> nanquantile([3.0, ops.nan, 1.0], [0.0, 1.0]).tolist()
     [1.0, 3.0]
     """
     return _quantile("nanquantile", x, q, axis, method, keepdims, skips=True)
@@ -135,7 +135,7 @@ def nanpercentile(
 ) -> Tensor:
     """Quantiles of what is not NaN with `q` from 0 to 100.
 
-    >>> nanpercentile([3.0, nan, 1.0], 50).item()
+    >>> nanpercentile([3.0, ops.nan, 1.0], 50).item()
     2.0
     """
     return _quantile("nanpercentile", x, q, axis, method, keepdims, skips=True)
@@ -227,6 +227,7 @@ def _places(xp: Any, parts: Any, count: Any, method: str) -> tuple[Any, Any, Any
     return low, high, weight
 
 
+@np.errstate(all="ignore")  # NumPy warns of what infinities give
 def _between(low: Tensor, high: Tensor, weight: Tensor) -> Tensor:
     """Weighted, and not by the difference, which infinities do not have."""
     mixed = low * (1 - weight) + high * weight

@@ -19,8 +19,8 @@ __all__ = ["digamma", "erf", "erfc", "erfinv", "lgamma"]
 def erf(x: LikeFloat[D, V, R], /) -> Tensor[D, V, R]:
     """The error function: the integral of the bell curve 2 exp(-t^2) / sqrt(pi) from 0 to x.
 
-    >>> erf([0.0, 0.5, 9.0]).tolist()
-    [0.0, 0.5204998850822449, 1.0]
+    >>> erf([0.0, 9.0]).tolist(), round(erf(0.5).item(), 6)
+    ([0.0, 1.0], 0.5205)
     """
     return unary("erf", x)
 

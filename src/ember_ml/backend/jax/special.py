@@ -7,6 +7,7 @@ two are the portable formulas with JAX's own derivatives.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import jax
@@ -39,7 +40,7 @@ def _with_slope(name: str, slope: Callable[[NativeArray], NativeArray]) -> Kerne
     formula = FORMULAS[name]
 
     def run(x: NativeArray) -> NativeArray:
-        wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
+        wide = _wide(x)
         return formula(_maths(wide.dtype), wide).astype(x.dtype)
 
     function: Any = jax.custom_jvp(run)
@@ -52,6 +53,20 @@ def _trigamma(x: NativeArray) -> NativeArray:
     return special.polygamma(1, x)
 
 
+@partial(jax.jit, static_argnums=(1, 2))
+def logsumexp(x: NativeArray, axes: tuple[int, ...], keepdims: bool) -> NativeArray:
+    return jax.nn.logsumexp(_wide(x), axes, keepdims=keepdims).astype(x.dtype)
+
+
+@partial(jax.jit, static_argnums=1)
+def cumulative_logsumexp(x: NativeArray, axis: int) -> NativeArray:
+    return jax.lax.cumlogsumexp(_wide(x), axis).astype(x.dtype)
+
+
+def _wide(x: NativeArray) -> NativeArray:
+    return x.astype(np.float32) if x.dtype.itemsize == 2 else x
+
+
 _digamma = _with_slope("digamma", _trigamma)
 
 OVERRIDES: Final[dict[str, Kernel]] = {
@@ -60,4 +75,6 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "erfinv": special.erfinv,
     "lgamma": _with_slope("lgamma", _digamma),
     "digamma": _digamma,
+    "logsumexp": logsumexp,
+    "cumulative_logsumexp": cumulative_logsumexp,
 }

@@ -13,7 +13,7 @@ from typing import Any, Final
 import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
-from ember_ml.backend.mlx.elementwise import exp64, sin64
+from ember_ml.backend.mlx.elementwise import exp64, logaddexp64, sin64
 from ember_ml.backend.portable.special import FORMULAS, Maths
 
 __all__ = ["OVERRIDES"]
@@ -67,7 +67,35 @@ def _bell(x: Array) -> Array:
     return bell * (2 / math.sqrt(math.pi))
 
 
+# --- Sums of exponentials: in float64 MLX computes them in float32 -----------------------------
+
+
+def logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    if not axes:
+        return mx.array(x)
+    if x.dtype != mx.float64:
+        return mx.logsumexp(x.astype(mx.float32), axes, keepdims).astype(x.dtype)
+    largest = mx.stop_gradient(mx.max(x, axis=axes, keepdims=True))
+    largest = mx.where(mx.isfinite(largest), largest, mx.zeros_like(largest))
+    out = mx.log(mx.sum(exp64(x - largest), axis=axes, keepdims=True)) + largest
+    return out if keepdims else mx.squeeze(out, axes)
+
+
+def cumulative_logsumexp(x: Array, axis: int) -> Array:
+    if x.dtype != mx.float64:
+        return mx.logcumsumexp(x.astype(mx.float32), axis=axis).astype(x.dtype)
+    step = 1
+    while step < x.shape[axis]:  # each step adds what lies twice as far back
+        gap = mx.full((*x.shape[:axis], step, *x.shape[axis + 1 :]), -math.inf, dtype=x.dtype)
+        behind = x[(*(slice(None),) * axis, slice(None, -step))]
+        x = logaddexp64(x, mx.concatenate([gap, behind], axis=axis))
+        step *= 2
+    return x
+
+
 OVERRIDES: Final[dict[str, Kernel]] = {
+    "logsumexp": logsumexp,
+    "cumulative_logsumexp": cumulative_logsumexp,
     "erf": _with_slope("erf", lambda x, out: _bell(x)),
     "erfc": _with_slope("erfc", lambda x, out: -_bell(x)),
     "erfinv": _with_slope("erfinv", lambda x, out: 1 / _bell(out)),

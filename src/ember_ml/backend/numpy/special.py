@@ -5,6 +5,7 @@ A formula is some fifty passes over its argument, which are quick while a block 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -60,4 +61,40 @@ def _blocks(formula: Callable[[Maths, Array], Array]) -> Kernel:
     return quiet(kernel)
 
 
-OVERRIDES: Final[dict[str, Kernel]] = {name: _blocks(formula) for name, formula in FORMULAS.items()}
+# --- Sums of exponentials ---------------------------------------------------------------------
+
+
+def logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Any:
+    if x.dtype == np.float16:
+        return logsumexp(x.astype(np.float32), axes, keepdims).astype(np.float16)
+    largest = np.maximum.reduce(x, axis=axes, keepdims=True)
+    # An infinite one is no scale; the exponentials are infinite or zero then, as they should be.
+    largest = np.where(np.isfinite(largest), largest, x.dtype.type(0))
+    powers = x - largest
+    np.exp(powers, out=powers)
+    out = np.log(np.sum(powers, axis=axes, keepdims=True)) + largest
+    return out if keepdims else np.squeeze(out, axes)
+
+
+def cumulative_logsumexp(x: Array, axis: int) -> Any:
+    if x.dtype == np.float16:
+        return cumulative_logsumexp(x.astype(np.float32), axis).astype(np.float16)
+    return np.logaddexp.accumulate(x, axis=axis)
+
+
+# --- Others -----------------------------------------------------------------------------------
+
+
+def sinc(x: Array) -> Any:
+    zero = x == 0  # np.sinc moves zero by what float16 does not have
+    angle = np.where(zero, x.dtype.type(1), x) * x.dtype.type(math.pi)
+    return np.where(zero, x.dtype.type(1), np.sin(angle) / angle)
+
+
+OVERRIDES: Final[dict[str, Kernel]] = {
+    **{name: _blocks(formula) for name, formula in FORMULAS.items()},
+    "logsumexp": quiet(logsumexp),
+    "cumulative_logsumexp": quiet(cumulative_logsumexp),
+    "exp2": quiet(np.exp2),
+    "sinc": quiet(sinc),
+}

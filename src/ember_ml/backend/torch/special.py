@@ -1,4 +1,4 @@
-"""Special functions where torch's own lose digits."""
+"""Special functions where torch's own lose digits, and sums of exponentials."""
 
 from __future__ import annotations
 
@@ -19,4 +19,18 @@ def digamma(x: torch.Tensor) -> torch.Tensor:
     return torch.where((x > 1) & (x < 2), near, torch.digamma(x))
 
 
-OVERRIDES: Final[dict[str, Kernel]] = {"digamma": digamma}
+def logsumexp(x: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
+    if not axes:  # torch takes no axes for all
+        return x.clone()
+    wide = x.float() if x.dtype.itemsize == 2 else x
+    return torch.logsumexp(wide, axes, keepdims).to(x.dtype)
+
+
+def cumulative_logsumexp(x: torch.Tensor, axis: int) -> torch.Tensor:
+    wide = x.float() if x.dtype.itemsize == 2 else x
+    return torch.logcumsumexp(wide, axis).to(x.dtype)
+
+
+OVERRIDES: Final[dict[str, Kernel]] = {
+    kernel.__name__: kernel for kernel in (digamma, logsumexp, cumulative_logsumexp)
+}
