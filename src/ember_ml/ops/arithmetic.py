@@ -124,7 +124,7 @@ def lerp(start: TensorLike, end: TensorLike, weight: TensorLike, /) -> Tensor:
     [0.5, 15.0]
     """
     first, last = _pair("lerp", start, end)
-    return first + (last - first) * weight
+    return ops.add(first, ops.multiply(last - first, weight))
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)

@@ -209,6 +209,10 @@ def trapezoid(
         return ops.sum(pairs, axis=place) * (dx * 0.5)
     at = dispatch.lifted("trapezoid", convert.to_tensor(x, home))
     if at.ndim == 1:
+        if at.shape[0] != values.shape[place]:
+            raise ShapeError(
+                f"ops.trapezoid got {at.shape[0]} places for shape {values.shape} along {place}"
+            )
         steps = ops.reshape(ops.diff(at), (-1, *(1,) * (values.ndim - 1 - place)))
     else:
         steps = ops.diff(at, axis=place)

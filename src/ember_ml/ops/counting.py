@@ -289,7 +289,7 @@ def digitize(x: TensorLike, bins: TensorLike, /, *, right: bool = False) -> Tens
         falls = bool((steps < 0).any())
         if falls and (steps > 0).any():
             raise DomainError("ops.digitize takes bins that rise, or that fall")
+    side = "left" if right else "right"
     if not falls:
-        return ops.searchsorted(edges, values, side="left" if right else "right")
-    found = ops.searchsorted(ops.flip(edges), values, side="right" if right else "left")
-    return edges.shape[0] - found
+        return ops.searchsorted(edges, values, side=side)
+    return edges.shape[0] - ops.searchsorted(ops.flip(edges), values, side=side)

@@ -163,11 +163,10 @@ def _covariance(
         rows = ops.concat([rows, others], axis=0)
     correction = (0 if bias else 1) if ddof is None else ddof
     shares = _shares(name, rows, home, fweights, aweights)
-    count: Any = rows.shape[1]
     if shares is None:
         centred = rows - ops.mean(rows, axis=1, keepdims=True)
         products = ops.matmul(centred, ops.matrix_transpose(_conj(centred)))
-        return products / max(count - correction, 0)
+        return ops.divide(products, max(rows.shape[1] - correction, 0))
     total = ops.sum(shares)
     centred = rows - ops.sum(rows * shares, axis=1, keepdims=True) / total
     products = ops.matmul(centred * shares, ops.matrix_transpose(_conj(centred)))
@@ -225,7 +224,7 @@ def gaussian(x: TensorLike, /, mean: TensorLike = 0.0, std: TensorLike = 1.0) ->
         raise DomainError(f"ops.gaussian takes a positive std, not {std}")
     home = dispatch.home_of("gaussian", (x, mean, std))
     z = (dispatch.lifted("gaussian", convert.to_tensor(x, home)) - mean) / std
-    return ops.exp(z * z * -0.5) * (1 / math.sqrt(2 * math.pi)) / std
+    return ops.divide(ops.exp(z * z * -0.5) * (1 / math.sqrt(2 * math.pi)), std)
 
 
 @op(accepts=NUMERIC | BOOLEAN, lift="sum", standard=False)

@@ -61,5 +61,8 @@ def bin_sum(index: NativeArray, weights: NativeArray | None, length: int) -> Nat
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
-    kernel.__name__: kernel for kernel in (order_statistics, topk_indices, running_maximum, bin_sum)
+    "order_statistics": order_statistics,
+    "topk_indices": topk_indices,
+    "running_maximum": running_maximum,
+    "bin_sum": bin_sum,
 }

@@ -20,7 +20,8 @@ def running_maximum(x: Array, axis: int) -> Array:
 def bin_sum(index: Array, weights: Array | None, length: int) -> Array:
     """How often each of 0 to length - 1 stands in `index`, or the sum of the weights there."""
     values = mx.ones_like(index) if weights is None else weights
-    return mx.zeros((length,), dtype=values.dtype).at[index].add(values)
+    bins = mx.zeros((length,), dtype=values.dtype)
+    return bins.at[index].add(values) if index.size else bins  # MLX refuses to add nothing
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {

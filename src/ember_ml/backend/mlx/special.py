@@ -55,7 +55,7 @@ def _with_slope(name: str, slope: Callable[[Array, Array], Array]) -> Kernel:
     function.jvp(lambda x, tangent: tangent * slope(x, function(x)))
 
     def kernel(x: Array) -> Array:
-        return function(x)  # type: ignore[no-any-return]  # MLX's functions are untyped
+        return function(x)
 
     return kernel
 
