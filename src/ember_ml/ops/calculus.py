@@ -80,9 +80,10 @@ def _between(x: Tensor, x0: Tensor, x1: Tensor, f0: Tensor, f1: Tensor) -> Tenso
     gap = x1 - x0
     share = (x - x0) / ops.where(gap == 0, 1.0, gap)
     inner = f0 * (1 - share) + f1 * share
-    # What has no difference needs none: ends of the line, and infinite values beside each other.
-    inner = ops.where(ops.logical_or(share == 0, f0 == f1), f0, inner)
-    return ops.where(share == 1, f1, inner)
+    # At the ends of a line, and along a level one, an infinite value makes no NaN.
+    level = ops.where(ops.logical_or(share == 0, f0 == f1), f0, inner)
+    level = ops.where(share == 1, f1, level)
+    return ops.where(ops.isfinite(f0 + f1), inner, level)
 
 
 def _constant(x: Tensor) -> Tensor:
