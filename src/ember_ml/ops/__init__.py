@@ -37,12 +37,14 @@ from ember_ml.dtypes import (
 )
 from ember_ml.ops import (
     activations,
+    arithmetic,
     arranging,
     attention,
     bits,
     calculus,
     control,
     convolution,
+    counting,
     creation,
     data_types,
     elementwise,
@@ -56,24 +58,29 @@ from ember_ml.ops import (
     normalization,
     pooling,
     products,
+    quantiles,
     random,
+    reduce_names,
     reduction,
     resizing,
     scattering,
     searching,
     signal,
+    special,
     statistics,
     stats,
     updates,
 )
 from ember_ml.ops import linearalg as linalg
 from ember_ml.ops.activations import *
+from ember_ml.ops.arithmetic import *
 from ember_ml.ops.arranging import *
 from ember_ml.ops.attention import *
 from ember_ml.ops.bits import *
 from ember_ml.ops.calculus import *
 from ember_ml.ops.control import *
 from ember_ml.ops.convolution import *
+from ember_ml.ops.counting import *
 from ember_ml.ops.creation import *
 from ember_ml.ops.data_types import *
 from ember_ml.ops.elementwise import *
@@ -86,11 +93,14 @@ from ember_ml.ops.nan_reductions import *
 from ember_ml.ops.normalization import *
 from ember_ml.ops.pooling import *
 from ember_ml.ops.products import *
+from ember_ml.ops.quantiles import *
+from ember_ml.ops.reduce_names import *
 from ember_ml.ops.reduction import *
 from ember_ml.ops.resizing import *
 from ember_ml.ops.scattering import *
 from ember_ml.ops.searching import *
 from ember_ml.ops.signal import *
+from ember_ml.ops.special import *
 from ember_ml.ops.statistics import *
 from ember_ml.ops.updates import *
 
@@ -142,12 +152,14 @@ __all__ = [
     "vecdot",
 ]
 __all__ += activations.__all__
+__all__ += arithmetic.__all__
 __all__ += arranging.__all__
 __all__ += attention.__all__
 __all__ += bits.__all__
 __all__ += calculus.__all__
 __all__ += control.__all__
 __all__ += convolution.__all__
+__all__ += counting.__all__
 __all__ += creation.__all__
 __all__ += data_types.__all__
 __all__ += elementwise.__all__
@@ -158,11 +170,14 @@ __all__ += nan_reductions.__all__
 __all__ += normalization.__all__
 __all__ += pooling.__all__
 __all__ += products.__all__
+__all__ += quantiles.__all__
+__all__ += reduce_names.__all__
 __all__ += reduction.__all__
 __all__ += resizing.__all__
 __all__ += scattering.__all__
 __all__ += searching.__all__
 __all__ += signal.__all__
+__all__ += special.__all__
 __all__ += statistics.__all__
 __all__ += updates.__all__
 

@@ -139,6 +139,7 @@ class _Variance(Protocol):
         axis: None = None,
         correction: float = 0.0,
         keepdims: Literal[False] = False,
+        ddof: float | None = None,
     ) -> Tensor[D, V, Rank0]: ...
     @overload
     def __call__(
@@ -149,6 +150,7 @@ class _Variance(Protocol):
         axis: int,
         correction: float = 0.0,
         keepdims: Literal[False] = False,
+        ddof: float | None = None,
     ) -> Tensor[D, V, Q]: ...
     @overload
     def __call__(
@@ -159,6 +161,7 @@ class _Variance(Protocol):
         axis: Axis = None,
         correction: float = 0.0,
         keepdims: Literal[True],
+        ddof: float | None = None,
     ) -> Tensor[D, V, R]: ...
     @overload
     def __call__(
@@ -169,14 +172,29 @@ class _Variance(Protocol):
         axis: tuple[int, ...],
         correction: float = 0.0,
         keepdims: bool = False,
+        ddof: float | None = None,
     ) -> Tensor[D, V]: ...
     @overload
     def __call__(
-        self, x: LikeFloat[D, V], /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool
+        self,
+        x: LikeFloat[D, V],
+        /,
+        *,
+        axis: Axis = None,
+        correction: float = 0.0,
+        keepdims: bool,
+        ddof: float | None = None,
     ) -> Tensor[D, V]: ...
     @overload
     def __call__(
-        self, x: Unmarked, /, *, axis: int, correction: float = 0.0, keepdims: bool = False
+        self,
+        x: Unmarked,
+        /,
+        *,
+        axis: int,
+        correction: float = 0.0,
+        keepdims: bool = False,
+        ddof: float | None = None,
     ) -> Tensor: ...
 
 class _Truth(Protocol):

@@ -136,28 +136,42 @@ def mean(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tens
 @op(accepts=REAL_FLOATING, lift="float")
 @reducing.variance
 def var(
-    x: TensorLike, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+    x: TensorLike,
+    /,
+    *,
+    axis: Axis = None,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    ddof: float | None = None,
 ) -> Tensor:
-    """Variance over `axis`, divided by the count less `correction`.
+    """Variance over `axis`, divided by the count less `correction`, which NumPy calls `ddof`.
 
     >>> var([1.0, 3.0]).item(), var([1.0, 3.0], correction=1).item()
     (1.0, 2.0)
     """
     tensor = convert.to_tensor(x)
-    return dispatch.call("var", tensor, axes_of("var", axis, tensor.ndim), correction, keepdims)
+    less = correction if ddof is None else ddof
+    return dispatch.call("var", tensor, axes_of("var", axis, tensor.ndim), less, keepdims)
 
 
 @op(accepts=REAL_FLOATING, lift="float")
 @reducing.variance
 def std(
-    x: TensorLike, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+    x: TensorLike,
+    /,
+    *,
+    axis: Axis = None,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    ddof: float | None = None,
 ) -> Tensor:
     """Standard deviation over `axis`: the root of the variance.
 
     >>> std([1.0, 3.0]).item()
     1.0
     """
-    return dispatch.unary("sqrt", var(x, axis=axis, correction=correction, keepdims=keepdims))
+    less = correction if ddof is None else ddof
+    return dispatch.unary("sqrt", var(x, axis=axis, correction=less, keepdims=keepdims))
 
 
 @op(accepts=NUMERIC, lift="sum")

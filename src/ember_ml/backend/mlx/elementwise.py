@@ -134,10 +134,12 @@ def bitwise_right_shift(x: Array, y: Array) -> Array:
 
 
 _E: Final = mx.array(math.e, dtype=mx.float64)
+# What float64 has rounded away of e, in parts of it: a power multiplies it by the exponent.
+_E_REST: Final = 5.318237706605891e-17
 
 
 def exp64(x: Array) -> Array:
-    return mx.power(_E, x)
+    return mx.power(_E, x) * (1 + mx.clip(x, -1000, 1000) * _E_REST)
 
 
 @mx.custom_function

@@ -3,8 +3,14 @@
 from typing import Final
 
 from ember_ml.backend.contract import Kernel
-from ember_ml.backend.portable import standard
+from ember_ml.backend.portable import arithmetic, exponentials, ordering, special, standard
 
 __all__ = ["KERNELS"]
 
-KERNELS: Final[dict[str, Kernel]] = {**standard.KERNELS}
+KERNELS: Final[dict[str, Kernel]] = {
+    **standard.KERNELS,
+    **arithmetic.KERNELS,
+    **exponentials.KERNELS,
+    **ordering.KERNELS,
+    **special.KERNELS,
+}

@@ -11,20 +11,21 @@ import numpy as np
 
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "choose"]
 
 
 def tril(xp: Kernels, x: NativeArray, k: int) -> NativeArray:
     mask = xp.host(np.tri(x.shape[-2], x.shape[-1], k, dtype=bool), x)
-    return _where(xp, mask, x, xp.full((), 0, x))
+    return choose(xp, mask, x, xp.full((), 0, x))
 
 
 def triu(xp: Kernels, x: NativeArray, k: int) -> NativeArray:
     mask = xp.host(np.tri(x.shape[-2], x.shape[-1], k - 1, dtype=bool), x)
-    return _where(xp, mask, xp.full((), 0, x), x)
+    return choose(xp, mask, xp.full((), 0, x), x)
 
 
-def _where(xp: Kernels, mask: NativeArray, a: NativeArray, b: NativeArray) -> NativeArray:
+def choose(xp: Kernels, mask: NativeArray, a: NativeArray, b: NativeArray) -> NativeArray:
+    """Elements of `a` where the mask is true, of `b` elsewhere."""
     # Kernels are found by the dtype of their first array; `where` runs by that of its branches.
     backend = xp._backend
     return backend.entry(backend.spec_of(a), "where")[0](mask, a, b)
@@ -91,10 +92,10 @@ def hypot(xp: Kernels, x: NativeArray, y: NativeArray) -> NativeArray:
     a, b = xp.abs(x), xp.abs(y)
     large, small = xp.maximum(a, b), xp.minimum(a, b)
     zero = xp.full((), 0, x)
-    ratio = xp.divide(small, _where(xp, xp.equal(large, zero), xp.full((), 1, x), large))
+    ratio = xp.divide(small, choose(xp, xp.equal(large, zero), xp.full((), 1, x), large))
     length = xp.multiply(large, xp.sqrt(xp.add(xp.full((), 1, x), xp.square(ratio))))
     infinite = xp.logical_or(xp.isinf(x), xp.isinf(y))
-    return _where(xp, infinite, xp.full((), float("inf"), x), length)
+    return choose(xp, infinite, xp.full((), float("inf"), x), length)
 
 
 def signbit(xp: Kernels, x: NativeArray) -> NativeArray:
@@ -106,7 +107,7 @@ def signbit(xp: Kernels, x: NativeArray) -> NativeArray:
 
 def copysign(xp: Kernels, x: NativeArray, y: NativeArray) -> NativeArray:
     size = xp.abs(x)
-    return _where(xp, xp.signbit(y), xp.negative(size), size)
+    return choose(xp, xp.signbit(y), xp.negative(size), size)
 
 
 def _linalg_part(name: str, part: int, *options: Any) -> Kernel:

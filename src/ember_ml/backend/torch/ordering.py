@@ -1,0 +1,67 @@
+"""Statistics that go by order on torch: selection, which is quicker than sorting."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from ember_ml.backend.contract import Kernel
+from ember_ml.backend.torch.kernels import argsort
+from ember_ml.backend.torch.tracing import is_traced
+
+__all__ = ["OVERRIDES"]
+
+Tensor = torch.Tensor
+
+# Each place costs a selection; a sort costs about five of them.
+_FEW: Final = 3
+# Below this many values, or where a good part of them is asked for, sorting is the short way.
+_SHORT: Final = 256
+
+
+def order_statistics(x: Tensor, places: tuple[int, ...]) -> Tensor:
+    if len(places) > _FEW:
+        index = torch.tensor(places, device=x.device)
+        return torch.sort(x, dim=-1).values.index_select(-1, index)
+    last = x.shape[-1] - 1
+    found = [
+        torch.amax(x, -1) if k == last else torch.kthvalue(x, k + 1, dim=-1).values for k in places
+    ]
+    return torch.stack(found, dim=-1)
+
+
+def topk_indices(x: Tensor, k: int, largest: bool) -> tuple[Tensor, ...]:
+    side = x.shape[-1]
+    if x.dtype is torch.bool:
+        x = x.to(torch.uint8)
+    if side < _SHORT or 4 * k > side or not k or is_traced(x):
+        return (argsort(x, -1, largest, True)[..., :k],)
+    # torch.topk leaves the order of equal values open, so it only tells the last value.
+    limit = torch.topk(x, k, dim=-1, largest=largest).values[..., -1:]
+    chosen = x > limit if largest else x < limit
+    ties = x == limit
+    if x.is_floating_point():  # NaN counts as the largest
+        nan, limit_nan = torch.isnan(x), torch.isnan(limit)
+        chosen |= nan & ~limit_nan if largest else ~nan & limit_nan
+        ties |= nan & limit_nan
+    missing = k - chosen.sum(-1, keepdim=True)
+    chosen |= ties & (ties.cumsum(-1) <= missing)
+    index = torch.nonzero(chosen, as_tuple=True)[-1].reshape(*x.shape[:-1], k)
+    order = argsort(torch.gather(x, -1, index), -1, largest, True)
+    return (torch.gather(index, -1, order),)
+
+
+def running_maximum(x: Tensor, axis: int) -> Tensor:
+    return torch.cummax(x, axis).values
+
+
+def bin_sum(index: Tensor, weights: Tensor | None, length: int) -> Tensor:
+    """How often each of 0 to length - 1 stands in `index`, or the sum of the weights there."""
+    values = torch.ones_like(index) if weights is None else weights
+    return values.new_zeros(length).index_add(0, index, values)
+
+
+OVERRIDES: Final[dict[str, Kernel]] = {
+    kernel.__name__: kernel for kernel in (order_statistics, topk_indices, running_maximum, bin_sum)
+}
