@@ -80,7 +80,17 @@ from ember_ml.ops.elementwise import *
 from ember_ml.ops.indexing import *
 from ember_ml.ops.info import __array_namespace_info__
 from ember_ml.ops.interchange import *
-from ember_ml.ops.linearalg import matmul, matrix_transpose, tensordot, vecdot
+from ember_ml.ops.linearalg import (
+    cross,
+    diag,
+    diagonal,
+    kron,
+    matmul,
+    matrix_transpose,
+    tensordot,
+    trace,
+    vecdot,
+)
 from ember_ml.ops.manipulation import *
 from ember_ml.ops.nan_reductions import *
 from ember_ml.ops.normalization import *
@@ -101,6 +111,9 @@ __all__ = [
     "bool",
     "complex64",
     "complex128",
+    "cross",
+    "diag",
+    "diagonal",
     "e",
     "fft",
     "float16",
@@ -115,6 +128,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "kron",
     "linalg",
     "linearalg",
     "losses",
@@ -133,6 +147,7 @@ __all__ = [
     "synchronize",
     "tensordot",
     "to_device",
+    "trace",
     "uint8",
     "uint16",
     "uint32",

@@ -20,7 +20,10 @@ Array = Any  # mx.array; its operators are untyped
 
 HOSTED: Final = frozenset(
     "linalg." + name
-    for name in "cholesky det eig eigh eigvals eigvalsh inv qr slogdet solve svd svdvals".split()
+    for name in (
+        "cholesky det eig eigh eigvals eigvalsh expm inv lu_factor permutation_of_pivots qr "
+        "slogdet solve solve_triangular svd svdvals"
+    ).split()
 )
 
 # The norm that undoes another.
