@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ember_ml import dtypes
-from ember_ml.errors import DomainError, DTypeError, ShapeError
+from ember_ml.errors import DomainError, DTypeError, OutOfBoundsError, ShapeError
 from ember_ml.ops import dispatch, elementwise, manipulation, reduction
-from ember_ml.ops.axes import axes_of, integer_of
+from ember_ml.ops.axes import axes_of, broadcast, integer_of
 from ember_ml.ops.indexing import take_along_axis
 from ember_ml.ops.linearalg.diagonals import diagonal
 from ember_ml.ops.linearalg.factorisations import svd, svdvals
@@ -238,23 +238,43 @@ def lu_solve(
         raise ShapeError(
             f"ops.{name} got pivots of shape {swaps.shape} for matrices of {both.shape}"
         )
+    _require_rows(name, swaps, rows)
     order = permutation_of(convert.cast(swaps, dtypes.int64), rows)
     require_nonzero(name, diagonal(both))
     if adjoint:
         out = _adjoint_solution(both, order, right)
     else:
-        moved = take_along_axis(right, manipulation.expand_dims(order, -1), axis=-2)
+        moved = _rows_at(right, order)
         half = pair("linalg.solve_triangular", both, moved, True, True)
         out = pair("linalg.solve_triangular", both, half, False, False)
     return manipulation.squeeze(out, -1) if vector else out
+
+
+def _require_rows(name: str, pivots: Tensor, rows: int) -> None:
+    """Raise OutOfBoundsError where a pivot is no row: engines would read beyond the matrix."""
+    if not pivots.size or not pivots._spec.backend.checks_values(pivots.native):
+        return
+    first, last = reduction.min(pivots).item(), reduction.max(pivots).item()
+    if first < 0 or last >= rows:
+        raise OutOfBoundsError(
+            f"ops.{name} got pivots from {first} to {last} for {rows} rows, counted from 0"
+        )
 
 
 def _adjoint_solution(both: Tensor, order: Tensor, b: Tensor) -> Tensor:
     turned = adjoint(both)
     half = pair("linalg.solve_triangular", turned, b, True, False)
     out = pair("linalg.solve_triangular", turned, half, False, True)
-    back = manipulation.expand_dims(argsort(order, axis=-1), -1)
-    return take_along_axis(out, back, axis=-2)
+    return _rows_at(out, argsort(order, axis=-1))
+
+
+def _rows_at(x: Tensor, order: Tensor) -> Tensor:
+    """The rows of matrices in another order, that of each stack its own."""
+    shape = broadcast("linalg.lu_solve", [x.shape[:-2], order.shape[:-1]])
+    x = manipulation.broadcast_to(x, (*shape, *x.shape[-2:]))
+    order = manipulation.broadcast_to(order, (*shape, x.shape[-2]))
+    places = manipulation.expand_dims(order, -1)
+    return take_along_axis(x, places, axis=-2)
 
 
 class LstsqResult(NamedTuple):
@@ -272,8 +292,8 @@ def lstsq(a: TensorLike, b: TensorLike, /, rcond: TensorLike | None = None) -> L
 
     Shapes: a (..., m, n), b (..., m, k) or one vector (m,), solution (..., n, k) or (..., n).
     Singular values up to `rcond` times the largest count as zero. `residuals` are the sums of
-    squares, (..., k) or (...,); they are empty, of shape (0,), where m <= n or where a matrix
-    has not full rank. Compiled code cannot ask for ranks: there they are empty where m <= n.
+    squares, (..., k); they are empty, of shape (0,), where m <= n or where a matrix has not full
+    rank. Compiled code cannot ask for ranks: there they are empty where m <= n.
 
     >>> fit = lstsq([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1.0, 3.0, 5.0])
     >>> [round(value, 4) for value in fit.solution.tolist()], fit.rank.item()
@@ -295,7 +315,6 @@ def lstsq(a: TensorLike, b: TensorLike, /, rcond: TensorLike | None = None) -> L
     if rows > columns and _all_equal(rank, columns):
         gaps = elementwise.abs(elementwise.subtract(right, dispatch.binary("matmul", left, out)))
         residuals = reduction.sum(elementwise.square(gaps), axis=-2)
-        residuals = manipulation.squeeze(residuals, -1) if vector else residuals
     else:
         residuals = constant(np.zeros((0,), s.dtype.numpy), s)
     return LstsqResult(manipulation.squeeze(out, -1) if vector else out, residuals, rank, s)
