@@ -87,7 +87,17 @@ from ember_ml.ops.elementwise import *
 from ember_ml.ops.indexing import *
 from ember_ml.ops.info import __array_namespace_info__
 from ember_ml.ops.interchange import *
-from ember_ml.ops.linearalg import matmul, matrix_transpose, tensordot, vecdot
+from ember_ml.ops.linearalg import (
+    cross,
+    diag,
+    diagonal,
+    kron,
+    matmul,
+    matrix_transpose,
+    tensordot,
+    trace,
+    vecdot,
+)
 from ember_ml.ops.manipulation import *
 from ember_ml.ops.nan_reductions import *
 from ember_ml.ops.normalization import *
@@ -111,6 +121,9 @@ __all__ = [
     "bool",
     "complex64",
     "complex128",
+    "cross",
+    "diag",
+    "diagonal",
     "e",
     "fft",
     "float16",
@@ -125,6 +138,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "kron",
     "linalg",
     "linearalg",
     "losses",
@@ -143,6 +157,7 @@ __all__ = [
     "synchronize",
     "tensordot",
     "to_device",
+    "trace",
     "uint8",
     "uint16",
     "uint32",

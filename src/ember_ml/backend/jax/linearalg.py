@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ember_ml.backend import exponential
 from ember_ml.backend.contract import Kernel, NativeArray
+from ember_ml.backend.jax import kernels
 from ember_ml.backend.jax.kernels import readable
 from ember_ml.errors import LinAlgError
 
@@ -84,7 +88,75 @@ def svdvals(x: NativeArray) -> NativeArray:
     return jnp.linalg.svdvals(x)
 
 
+# --- Beyond the standard ----------------------------------------------------------------------
+
+
+def solve_triangular(a: NativeArray, b: NativeArray, lower: bool, unit: bool) -> NativeArray:
+    # XLA takes stacks of one shape only.
+    stack = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    left = jnp.broadcast_to(a, (*stack, *a.shape[-2:]))
+    right = jnp.broadcast_to(b, (*stack, *b.shape[-2:]))
+    return lax.linalg.triangular_solve(left, right, left_side=True, lower=lower, unit_diagonal=unit)
+
+
+def lu_factor(x: NativeArray) -> tuple[NativeArray, ...]:
+    _require_finite("linalg.lu_factor", x)
+    both, pivots, _ = lax.linalg.lu(x)
+    return both, pivots.astype(np.int64)
+
+
+def permutation_of_pivots(pivots: NativeArray, rows: int) -> NativeArray:
+    order = lax.linalg.lu_pivots_to_permutation(pivots.astype(np.int32), rows)
+    return order.astype(np.int64)
+
+
+def expm(x: NativeArray) -> NativeArray:
+    if not x.size:
+        return kernels.copy(x)
+    counts = _squarings(x)
+    # XLA loops a number of times that is known beforehand, for the sake of gradients.
+    steps = _TRACED
+    if readable(counts):
+        most = int(np.asarray(counts).max())
+        steps = next(bound for bound in _STEPS if most <= bound)
+    return _squared(x, counts, steps)
+
+
+# Every double is below 2 ** 1024; beyond 2 ** 64, which only tracing meets, the result is NaN.
+_TRACED: Final = 64
+_STEPS: Final = (0, 4, 16, _TRACED, 1024)
+
+
+@jax.jit
+def _squarings(x: NativeArray) -> NativeArray:
+    with jax.default_matmul_precision("highest"):
+        return exponential.squarings(jnp, lax.stop_gradient(x))
+
+
+@partial(jax.jit, static_argnums=2)
+def _squared(x: NativeArray, counts: NativeArray, steps: int) -> NativeArray:
+    counts = counts[..., None, None]
+    finite = jnp.isfinite(x).all((-2, -1), keepdims=True) & (counts <= steps)
+
+    def square(out: NativeArray, step: NativeArray) -> tuple[NativeArray, None]:
+        more = step < counts
+        doubled = lax.cond(
+            more.any(), lambda x: jnp.where(more, jnp.matmul(x, x), x), lambda x: x, out
+        )
+        return doubled, None
+
+    with jax.default_matmul_precision("highest"):
+        scaled = jnp.where(finite, x, 0) * jnp.exp2(-counts).astype(x.dtype)
+        above, below = exponential.approximant(jnp, scaled)
+        out = jnp.linalg.solve(below, above)
+        out, _ = lax.scan(square, out, jnp.arange(steps, dtype=counts.dtype))
+    return jnp.where(finite, out, jnp.nan)
+
+
 OVERRIDES: Final[dict[str, Kernel]] = {
     f"linalg.{kernel.__name__}": kernel
     for kernel in (cholesky, eig, eigvals, eigh, eigvalsh, inv, solve, svd, svdvals)
+} | {
+    f"linalg.{kernel.__name__}": kernel
+    for kernel in (solve_triangular, lu_factor, permutation_of_pivots, expm)
 }

@@ -20,7 +20,10 @@ Array = Any  # mx.array; its operators are untyped
 
 HOSTED: Final = frozenset(
     "linalg." + name
-    for name in "cholesky det eig eigh eigvals eigvalsh inv qr slogdet solve svd svdvals".split()
+    for name in (
+        "cholesky det eig eigh eigvals eigvalsh expm inv lu_factor permutation_of_pivots qr "
+        "slogdet solve solve_triangular svd svdvals"
+    ).split()
 )
 
 # The norm that undoes another.
@@ -75,6 +78,23 @@ def _slogdet(xp: Any, x: Array, cotangents: Any, outputs: Any) -> Array:
     return cotangents[1][..., None, None] * mx.swapaxes(xp.linalg.inv(x), -1, -2)
 
 
+def _solve_triangular(xp: Any, inputs: tuple[Any, ...], cotangent: Array, out: Array) -> Any:
+    x, y, lower, unit = inputs
+    for_y = xp.linalg.solve_triangular(mx.swapaxes(x, -1, -2), cotangent, not lower, unit)
+    for_x = -(for_y @ mx.swapaxes(out, -1, -2))
+    # Only what was read has a gradient.
+    for_x = mx.tril(for_x, -int(unit)) if lower else mx.triu(for_x, int(unit))
+    return _summed(for_x, x.shape), _summed(for_y, y.shape), None, None
+
+
+def _expm(xp: Any, x: Array, cotangent: Array, out: Array) -> Array:
+    # The derivative along a direction is a block of the exponential of [[x, direction], [0, x]].
+    turned, side = mx.swapaxes(x, -1, -2), x.shape[-1]
+    above = mx.concatenate([turned, cotangent], -1)
+    below = mx.concatenate([mx.zeros_like(turned), turned], -1)
+    return xp.linalg.expm(mx.concatenate([above, below], -2))[..., :side, side:]
+
+
 def _summed(x: Array, shape: tuple[int, ...]) -> Array:
     """The sum over the axes along which `shape` was broadcast."""
     x = mx.sum(x, axis=tuple(range(x.ndim - len(shape))))
@@ -86,6 +106,8 @@ _RULES: Final[dict[str, Callable[..., Any]]] = {
     "linalg.solve": _solve,
     "linalg.det": _det,
     "linalg.slogdet": _slogdet,
+    "linalg.solve_triangular": _solve_triangular,
+    "linalg.expm": _expm,
 }
 
 

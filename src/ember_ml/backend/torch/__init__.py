@@ -27,6 +27,7 @@ from ember_ml.backend.torch import (
     indexing,
     kernels,
     layouts,
+    linearalg,
     ordering,
     special,
     tracing,
@@ -52,7 +53,7 @@ class TorchBackend(Backend):
     native_types = (torch.Tensor,)
     native_dtypes = {d: getattr(torch, d.name) for d in dtypes.ALL}
     namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
-    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES
+    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | linearalg.OVERRIDES
     whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True
