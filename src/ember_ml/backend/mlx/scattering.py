@@ -87,7 +87,7 @@ def _extreme_of(method: str) -> Kernel:
             mx.zeros_like(target),
         )
 
-    return run  # type: ignore[no-any-return]  # MLX's decorators are untyped
+    return run
 
 
 def _multiply(front: Array, places: Array, target: Array) -> Array:

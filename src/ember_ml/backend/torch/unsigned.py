@@ -39,6 +39,7 @@ _TOP_BIT: Final = {
 # The same bits come out, whatever the sign is taken to be.
 _BY_BITS: Final = frozenset(
     "add bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_xor broadcast_to concat "
+    "contract popcount "
     "cumulative_prod cumulative_sum flip matmul matrix_transpose multiply negative permute_dims "
     "positive prod repeat reshape roll scatter_add scatter_mul square stack subtract sum take "
     "take_along_axis tile tril triu where".split()
