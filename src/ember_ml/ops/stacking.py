@@ -117,7 +117,7 @@ def _split(
     tensor = convert.to_tensor(x)
     place = axis_of(name, axis, tensor.ndim)
     side = tensor.shape[place]
-    if isinstance(given, Sequence) or getattr(given, "ndim", 0):
+    if isinstance(given, Sequence) or getattr(given, "ndim", 0) != 0:
         bounds = [integer_of(name, bound, "index") for bound in given]
         return _between(tensor, bounds, place)
     count = integer_of(name, given, "number of parts")

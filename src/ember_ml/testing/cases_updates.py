@@ -69,7 +69,7 @@ _KEYS: Final = (
     _case("index_add", lambda xp, x, v: xp.index_add(x, [0, 1, 0], v),
           lambda x, v: _at(np.add, x, [0, 1, 0], v), _of((2, 3), (3, 3))),
     _case("index_add", lambda xp, x, v: xp.index_add(x, (slice(None), xp.asarray([2, 2])), v),
-          lambda x, v: _at(np.add, x, (slice(None), [2, 2]), v), _of((2, 3), (1, 2, 1)), "spread",
+          lambda x, v: _at(np.add, x, (slice(None), [2, 2]), v), _of((2, 3), (2, 1)), "spread",
           _ONCE),
     _case("index_add", lambda xp, x, v: xp.index_add(x, slice(1), v),
           lambda x, v: _at(np.add, x, slice(1), v), _of((2, 3), (3,)), "slice", _ONCE),
@@ -180,7 +180,8 @@ def _flags(dtype: DType) -> list[Inputs]:
 
 
 def _hot(x: Array, count: int = 4) -> Array:
-    return np.eye(count)[x.astype(int)]
+    rows: Array = np.eye(count)[x.astype(int)]
+    return rows
 
 
 def _float32(dtype: DType) -> DType:

@@ -39,12 +39,21 @@ def _add(values: NativeArray, indices: NativeArray, axis: int, size: int) -> Nat
 
 
 def _extreme(name: str) -> Run:
+    @partial(jax.custom_jvp, nondiff_argnums=(2, 3))
     def run(values: NativeArray, indices: NativeArray, axis: int, size: int) -> NativeArray:
         key = _key(values, indices, axis)
-        # Any value of a place is a good first one; no gradient passes through this choice.
-        first = jax.lax.stop_gradient(values)
-        start = _target(first, axis, size, 0).at[key].set(first)
+        # Any value of a place is a good first one.
+        start = _target(values, axis, size, 0).at[key].set(values)
         return getattr(start.at[key], name)(values)
+
+    @run.defjvp
+    def jvp(axis: int, size: int, primals: Any, tangents: Any) -> tuple[NativeArray, NativeArray]:
+        """Equal values share the gradient of their place; JAX counts the first one twice."""
+        (values, indices), (tangent, _) = primals, tangents
+        out = run(values, indices, axis, size)
+        chosen = (values == out[_key(values, indices, axis)]).astype(values.dtype)
+        count = jnp.maximum(_add(chosen, indices, axis, size), 1)
+        return out, _add(chosen * tangent, indices, axis, size) / count
 
     return run
 

@@ -71,8 +71,14 @@ def _reduced(
     if not axes:
         return array, term
     # Sums of small integers are 64 bits wide; the notation keeps the dtype.
-    total = xp.cast(xp.sum(array, axis=axes, keepdims=False), xp.dtype(array))
-    return total, tuple(label for label in term if label in kept)
+    total = _settled(xp, xp.sum(array, axis=axes, keepdims=False))
+    return xp.cast(total, xp.dtype(array)), tuple(label for label in term if label in kept)
+
+
+def _settled(xp: Kernels, x: NativeArray) -> NativeArray:
+    """An ordinary array: NumPy gives scalars where no axis is left."""
+    backend = xp._backend
+    return x if type(x) is backend.native_type else backend.settle_native(x, backend.spec_of(x))
 
 
 def _ordered(xp: Kernels, array: NativeArray, term: Term, wanted: Term) -> NativeArray:
@@ -104,7 +110,7 @@ def _product(
     if not summed:
         a = xp.reshape(a, (*sides(batch, only_a), *(1,) * len(only_b)))
         b = xp.reshape(b, (*sides(batch), *(1,) * len(only_a), *sides(only_b)))
-        return xp.multiply(a, b), out
+        return _settled(xp, xp.multiply(a, b)), out
     rows, inner, columns = (math.prod(sides(group)) for group in (only_a, summed, only_b))
     stack = sides(batch)
     product = xp.matmul(
