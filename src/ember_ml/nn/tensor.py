@@ -44,6 +44,7 @@ from ember_ml.ops.creation import (
 )
 from ember_ml.ops.data_types import astype, cast
 from ember_ml.ops.interchange import from_jax, from_mlx, from_numpy, from_torch
+from ember_ml.ops.lookup import one_hot
 from ember_ml.ops.manipulation import (
     broadcast_to,
     concat,
@@ -56,6 +57,10 @@ from ember_ml.ops.manipulation import (
     tile,
     transpose,
 )
+from ember_ml.ops.padding import pad
+from ember_ml.ops.scattering import scatter
+from ember_ml.ops.stacking import hstack, split, vstack
+from ember_ml.ops.updates import gather
 from ember_ml.tensor.convert import to_tensor as _to_tensor
 from ember_ml.tensor.core import EmberTensor, Tensor
 from ember_ml.typing import TensorLike
@@ -97,7 +102,9 @@ __all__ = [
     "from_torch",
     "full",
     "full_like",
+    "gather",
     "get_dtype",
+    "hstack",
     "int8",
     "int16",
     "int32",
@@ -105,11 +112,15 @@ __all__ = [
     "item",
     "linspace",
     "meshgrid",
+    "one_hot",
     "ones",
     "ones_like",
+    "pad",
     "permute_dims",
     "reshape",
+    "scatter",
     "shape",
+    "split",
     "squeeze",
     "stack",
     "tile",
@@ -120,6 +131,7 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "vstack",
     "zeros",
     "zeros_like",
 ]

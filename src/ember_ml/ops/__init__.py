@@ -42,6 +42,7 @@ from ember_ml.ops import (
     attention,
     bits,
     calculus,
+    contraction,
     control,
     convolution,
     counting,
@@ -52,10 +53,12 @@ from ember_ml.ops import (
     indexing,
     interchange,
     linearalg,
+    lookup,
     losses,
     manipulation,
     nan_reductions,
     normalization,
+    padding,
     pooling,
     products,
     quantiles,
@@ -67,6 +70,7 @@ from ember_ml.ops import (
     searching,
     signal,
     special,
+    stacking,
     statistics,
     stats,
     updates,
@@ -78,6 +82,7 @@ from ember_ml.ops.arranging import *
 from ember_ml.ops.attention import *
 from ember_ml.ops.bits import *
 from ember_ml.ops.calculus import *
+from ember_ml.ops.contraction import *
 from ember_ml.ops.control import *
 from ember_ml.ops.convolution import *
 from ember_ml.ops.counting import *
@@ -98,9 +103,11 @@ from ember_ml.ops.linearalg import (
     trace,
     vecdot,
 )
+from ember_ml.ops.lookup import *
 from ember_ml.ops.manipulation import *
 from ember_ml.ops.nan_reductions import *
 from ember_ml.ops.normalization import *
+from ember_ml.ops.padding import *
 from ember_ml.ops.pooling import *
 from ember_ml.ops.products import *
 from ember_ml.ops.quantiles import *
@@ -111,6 +118,7 @@ from ember_ml.ops.scattering import *
 from ember_ml.ops.searching import *
 from ember_ml.ops.signal import *
 from ember_ml.ops.special import *
+from ember_ml.ops.stacking import *
 from ember_ml.ops.statistics import *
 from ember_ml.ops.updates import *
 
@@ -172,6 +180,7 @@ __all__ += arranging.__all__
 __all__ += attention.__all__
 __all__ += bits.__all__
 __all__ += calculus.__all__
+__all__ += contraction.__all__
 __all__ += control.__all__
 __all__ += convolution.__all__
 __all__ += counting.__all__
@@ -180,9 +189,11 @@ __all__ += data_types.__all__
 __all__ += elementwise.__all__
 __all__ += indexing.__all__
 __all__ += interchange.__all__
+__all__ += lookup.__all__
 __all__ += manipulation.__all__
 __all__ += nan_reductions.__all__
 __all__ += normalization.__all__
+__all__ += padding.__all__
 __all__ += pooling.__all__
 __all__ += products.__all__
 __all__ += quantiles.__all__
@@ -193,6 +204,7 @@ __all__ += scattering.__all__
 __all__ += searching.__all__
 __all__ += signal.__all__
 __all__ += special.__all__
+__all__ += stacking.__all__
 __all__ += statistics.__all__
 __all__ += updates.__all__
 

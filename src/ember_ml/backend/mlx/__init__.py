@@ -23,6 +23,7 @@ from ember_ml.backend.mlx import (
     layouts,
     linearalg,
     ordering,
+    scattering,
     special,
     summation,
 )
@@ -53,6 +54,7 @@ class MlxBackend(Backend):
         **kernels.OVERRIDES,
         **linearalg.OVERRIDES,
         **ordering.OVERRIDES,
+        **scattering.OVERRIDES,
         **special.OVERRIDES,
     }
     whole = summation.WHOLE

@@ -29,6 +29,7 @@ from ember_ml.backend.torch import (
     layouts,
     linearalg,
     ordering,
+    scattering,
     special,
     tracing,
     unsigned,
@@ -53,7 +54,7 @@ class TorchBackend(Backend):
     native_types = (torch.Tensor,)
     native_dtypes = {d: getattr(torch, d.name) for d in dtypes.ALL}
     namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
-    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | linearalg.OVERRIDES
+    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | linearalg.OVERRIDES | {**kernels.OVERRIDES, **scattering.OVERRIDES}
     whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True
