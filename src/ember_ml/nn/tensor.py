@@ -56,6 +56,11 @@ from ember_ml.ops.manipulation import (
     tile,
     transpose,
 )
+from ember_ml.ops.random import bernoulli as random_bernoulli
+from ember_ml.ops.random import get_seed, set_seed
+from ember_ml.ops.random import normal as random_normal
+from ember_ml.ops.random import permutation as random_permutation
+from ember_ml.ops.random import uniform as random_uniform
 from ember_ml.tensor.convert import to_tensor as _to_tensor
 from ember_ml.tensor.core import EmberTensor, Tensor
 from ember_ml.typing import TensorLike
@@ -98,6 +103,7 @@ __all__ = [
     "full",
     "full_like",
     "get_dtype",
+    "get_seed",
     "int8",
     "int16",
     "int32",
@@ -108,7 +114,12 @@ __all__ = [
     "ones",
     "ones_like",
     "permute_dims",
+    "random_bernoulli",
+    "random_normal",
+    "random_permutation",
+    "random_uniform",
     "reshape",
+    "set_seed",
     "shape",
     "squeeze",
     "stack",

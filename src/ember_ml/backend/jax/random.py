@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.backend.portable.random import threefry
@@ -16,7 +15,7 @@ __all__ = ["OVERRIDES"]
 
 
 def _key(seed: int) -> Any:
-    return jax.random.wrap_key_data(np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32))
+    return jax.random.wrap_key_data(jnp.array([seed >> 32, seed & 0xFFFFFFFF], jnp.uint32))
 
 
 def random_native_uniform(

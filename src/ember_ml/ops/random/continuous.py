@@ -239,11 +239,10 @@ def truncated_normal(
     mean, std = call.parameters
     call.require("mean", mean, _finite, "finite")
     call.require("std", std, _not_negative, "finite and not negative")
-    if not (isinstance(lower, int | float) and isinstance(upper, int | float)):
-        raise DTypeError(f"ops.{name} takes numbers lower and upper, not {lower!r}, {upper!r}")
+    lower, upper = (_deviation(name, bound) for bound in (lower, upper))
     # The upper tail by way of the lower one, which floating numbers tell apart further out.
     flips = lower > 0
-    near, far = (-upper, -lower) if flips else (float(lower), float(upper))
+    near, far = (-upper, -lower) if flips else (lower, upper)
     least, most = normal_mass(near), normal_mass(far)
     if not least < most:
         raise DomainError(
@@ -269,6 +268,12 @@ def truncated_normal(
     if flips:
         np.negative(array, out=array)
     return _moved(call, call.standard(array), mean, std)
+
+
+def _deviation(name: str, bound: Any) -> float:
+    if isinstance(bound, int | float | np.integer | np.floating):
+        return float(bound)
+    raise DTypeError(f"ops.{name} takes numbers for lower and upper, not {type(bound).__name__}")
 
 
 def _redraw(draws: Any, flat: Array, low: float, high: float) -> None:

@@ -98,7 +98,7 @@ class Generator:
 
     def set_state(self, state: Mapping[str, int]) -> None:
         """Go on from a state that `get_state` gave."""
-        if not isinstance(state, Mapping) or set(state) != set(_STATE):
+        if set(state) != set(_STATE):
             raise DomainError(
                 f"the state of a Generator has {', '.join(_STATE)}; this is {state!r:.80}"
             )
