@@ -24,7 +24,7 @@ class Scope:
 
     variable: ContextVar[Any]
 
-    def __init__(self, choice: str) -> None:
+    def __init__(self, choice: Any) -> None:
         self.choice = choice
         self._tokens: list[Token[Any]] = []
 

@@ -58,6 +58,11 @@ from ember_ml.ops.manipulation import (
     transpose,
 )
 from ember_ml.ops.padding import pad
+from ember_ml.ops.random import bernoulli as random_bernoulli
+from ember_ml.ops.random import get_seed, set_seed
+from ember_ml.ops.random import normal as random_normal
+from ember_ml.ops.random import permutation as random_permutation
+from ember_ml.ops.random import uniform as random_uniform
 from ember_ml.ops.scattering import scatter
 from ember_ml.ops.stacking import hstack, split, vstack
 from ember_ml.ops.updates import gather
@@ -104,6 +109,7 @@ __all__ = [
     "full_like",
     "gather",
     "get_dtype",
+    "get_seed",
     "hstack",
     "int8",
     "int16",
@@ -117,8 +123,13 @@ __all__ = [
     "ones_like",
     "pad",
     "permute_dims",
+    "random_bernoulli",
+    "random_normal",
+    "random_permutation",
+    "random_uniform",
     "reshape",
     "scatter",
+    "set_seed",
     "shape",
     "split",
     "squeeze",

@@ -23,6 +23,7 @@ from ember_ml.backend.mlx import (
     layouts,
     linearalg,
     ordering,
+    random,
     scattering,
     special,
     summation,
@@ -54,6 +55,7 @@ class MlxBackend(Backend):
         **kernels.OVERRIDES,
         **linearalg.OVERRIDES,
         **ordering.OVERRIDES,
+        **random.OVERRIDES,
         **scattering.OVERRIDES,
         **special.OVERRIDES,
     }

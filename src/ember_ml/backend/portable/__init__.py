@@ -3,16 +3,26 @@
 from typing import Final
 
 from ember_ml.backend.contract import Kernel
-from ember_ml.backend.portable import arithmetic, bits, contraction, exponentials, ordering, special, standard
+from ember_ml.backend.portable import (
+    arithmetic,
+    bits,
+    contraction,
+    exponentials,
+    ordering,
+    random,
+    special,
+    standard,
+)
 
 __all__ = ["KERNELS"]
 
 KERNELS: Final[dict[str, Kernel]] = {
-    **standard.KERNELS,
     **arithmetic.KERNELS,
     **bits.KERNELS,
     **contraction.KERNELS,
     **exponentials.KERNELS,
     **ordering.KERNELS,
+    **random.KERNELS,
     **special.KERNELS,
+    **standard.KERNELS,
 }
