@@ -205,7 +205,8 @@ def _filters(count: int, points: int, rate: float, low: float, high: float) -> A
 
 
 def _power(x: Array) -> Array:
-    return np.abs(_dft(_frames(_centred(x, 16), 16, 4) * _cosines(16, True, 0.5, 0.5), 16, 9)) ** 2
+    pieces = _frames(_centred(x, 16), 16, 4) * _cosines(16, True, 0.5, 0.5)
+    return np.asarray(np.abs(_dft(pieces, 16, 9)) ** 2)
 
 
 _BANK: Final = _filters(4, 16, 800.0, 20.0, 390.0)
@@ -214,7 +215,7 @@ _MEL_OPTIONS: Final[dict[str, Any]] = {"n_mels": 4, "f_min": 20.0, "f_max": 390.
 
 def _decibels(x: Array, factor: float, amin: float, top: float, axis: Any = None) -> Array:
     loud = factor * np.log10(np.maximum(x, amin))
-    return np.maximum(loud, loud.max(axis, keepdims=True) - top)
+    return np.asarray(np.maximum(loud, loud.max(axis, keepdims=True) - top))
 
 
 def _turned(function: Any, a: Array, b: int) -> Array:
@@ -256,7 +257,7 @@ def _ortho(size: int) -> Array:
     """The orthonormal cosine transform, of which MFCCs are made."""
     out = _dct_matrix(size, 2) / np.sqrt(2 * size)
     out[0] /= np.sqrt(2)
-    return out
+    return np.asarray(out)
 
 
 def _mfcc(x: Array) -> Array:

@@ -3,8 +3,8 @@
 from typing import Final
 
 from ember_ml.backend.contract import Kernel
-from ember_ml.backend.portable import signal, standard
+from ember_ml.backend.portable import losses, signal, standard
 
 __all__ = ["KERNELS"]
 
-KERNELS: Final[dict[str, Kernel]] = {**standard.KERNELS, **signal.KERNELS}
+KERNELS: Final[dict[str, Kernel]] = {**standard.KERNELS, **signal.KERNELS, **losses.KERNELS}
