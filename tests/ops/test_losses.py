@@ -231,6 +231,15 @@ def test_the_mean_of_nothing_is_nan(backend: str) -> None:
     assert np.isnan(losses.cross_entropy(ops.zeros((1, 3)), [-100]).item())
 
 
+def test_two_backends() -> None:
+    here, there = ops.ones(2), ops.ones(2).to_backend("torch")
+    for loss in (losses.mse, losses.cosine, losses.kl_div, losses.binary_crossentropy):
+        with pytest.raises(em.errors.BackendMismatchError, match=loss.__name__):
+            loss(here, there)
+    with pytest.raises(em.errors.BackendMismatchError, match="cross_entropy"):
+        losses.cross_entropy(ops.ones((2, 2)), there.astype("int64"))
+
+
 def test_aliases() -> None:
     assert losses.mean_squared_error is losses.mse
     assert losses.mean_absolute_error is losses.mae
