@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import ember_ml as em
 from ember_ml import ops
+from ember_ml.nn import tensor
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((2, 700))
@@ -38,7 +39,7 @@ def wide(request: pytest.FixtureRequest) -> Any:
 
 
 def test_programs_of_waves(backend: str) -> None:
-    x = ops.asarray(RNG.standard_normal(4096).astype("float32"))
+    x = tensor.convert_to_tensor(RNG.standard_normal(4096).astype("float32"))
     window = ops.hann_window(1024)
     frames = ops.frame(x, frame_length=1024, hop_length=512)
     spectra = ops.stft(ops.multiply(frames, window))
@@ -346,6 +347,17 @@ def test_mlx_differentiates_and_compiles() -> None:
         np.testing.assert_allclose(
             np.asarray(mx.compile(total)(x)), total(leaf).item(), rtol=1e-3, atol=1e-3
         )
+
+
+@pytest.mark.parametrize("power", [1.0, 1.5, 2.0])
+def test_silence_has_a_gradient_of_zero(power: float) -> None:
+    def total(x: Any) -> Any:
+        return ops.sum(ops.spectrogram(x, 16, power=power)).native
+
+    silence = torch.zeros(40, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(total(silence), silence)
+    assert not slope.any()
+    assert not jax.grad(total)(jnp.zeros(40)).any()
 
 
 def test_a_window_can_be_learned() -> None:

@@ -11,7 +11,7 @@ from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import dispatch, elementwise, fft, linearalg, manipulation
 from ember_ml.ops.axes import axis_of, broadcast
 from ember_ml.ops.registry import FLOATING, LINALG, NUMERIC, REGISTRY, op
-from ember_ml.ops.spectra import on_one
+from ember_ml.ops.spectra import pad_ends
 from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import TensorLike
 
@@ -98,7 +98,7 @@ def _full(a: Tensor, b: Tensor, method: str) -> Tensor:
     )
     if has_complex and (method == "fft" or (method == "auto" and taps > _TAPS)):
         return _by_fft(a, b)
-    padded = on_one("convolve", "signal.pad_ends", a, taps - 1, taps - 1, 0)
+    padded = pad_ends(a, taps - 1, taps - 1)
     if taps > _TAPS:
         pieces = dispatch.call("frame", padded, taps, 1)
         turned = manipulation.expand_dims(manipulation.flip(b, axis=-1), -1)
@@ -157,9 +157,7 @@ def preemphasis(x: TensorLike, /, coefficient: float = 0.97, *, axis: int = -1) 
     """
     tensor = dispatch.lifted("preemphasis", x)
     moved = manipulation.moveaxis(tensor, axis_of("preemphasis", axis, tensor.ndim), -1)
-    before = on_one(
-        "preemphasis", "signal.pad_ends", moved[..., :-1], min(moved.shape[-1], 1), 0, 0
-    )
+    before = pad_ends(moved[..., :-1], min(moved.shape[-1], 1), 0)
     out = elementwise.subtract(moved, elementwise.multiply(before, float(coefficient)))
     return manipulation.moveaxis(out, -1, axis)
 

@@ -23,7 +23,6 @@ from ember_ml.ops.scoring import (
     softplus,
 )
 from ember_ml.ops.searching import where
-from ember_ml.ops.spectra import on_one
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
@@ -177,7 +176,7 @@ def categorical_crossentropy(
     extra = [] if weight is None else [weight]
     (score, truth, *factors), dtype = scoring.operands(name, predictions, targets, *extra)
     place = _class_axis(name, score, axis)
-    logs = _logarithms(name, score, place, from_logits, eps)
+    logs = _logarithms(score, place, from_logits, eps)
     return reduced(_soft(name, logs, truth, factors, smoothing, place), reduction, dtype)
 
 
@@ -213,9 +212,10 @@ def sparse_categorical_crossentropy(
     smoothing = fraction(name, label_smoothing, "label_smoothing")
     (score, *factors), dtype = scoring.operands(name, *_present(predictions, weight))
     place = _class_axis(name, score, axis)
-    logs = _logarithms(name, score, place, from_logits, eps)
     options = (factors, ignore_index, smoothing, place, reduction, dtype)
-    return _hard(name, logs, targets, *options)
+    if from_logits:
+        return _of_logits(name, score, targets, *options)
+    return _hard(name, _logarithms(score, place, False, eps), targets, *options)
 
 
 @op("losses.cross_entropy", accepts=REAL_FLOATING, lift="float", standard=False)
@@ -246,12 +246,11 @@ def cross_entropy(
     if truth.dtype.is_integer:
         (score, *factors), dtype = scoring.operands(name, *_present(logits, weight))
         place = _class_axis(name, score, axis)
-        logs = _logarithms(name, score, place, True, 0.0)
         options = (factors, ignore_index, smoothing, place, reduction, dtype)
-        return _hard(name, logs, truth, *options)
+        return _of_logits(name, score, truth, *options)
     (score, truth, *factors), dtype = scoring.operands(name, *_present(logits, truth, weight))
     place = _class_axis(name, score, axis)
-    logs = _logarithms(name, score, place, True, 0.0)
+    logs = _logarithms(score, place, True, 0.0)
     return reduced(_soft(name, logs, truth, factors, smoothing, place), reduction, dtype)
 
 
@@ -288,9 +287,9 @@ def _class_axis(name: str, score: Tensor, axis: int | None) -> int:
     return axis_of(name, min(1, score.ndim - 1) if axis is None else axis, score.ndim)
 
 
-def _logarithms(name: str, score: Tensor, axis: int, from_logits: bool, eps: float) -> Tensor:
+def _logarithms(score: Tensor, axis: int, from_logits: bool, eps: float) -> Tensor:
     if from_logits:
-        return on_one(name, "losses.log_softmax", score, axis)
+        return dispatch.call("losses.log_softmax", score, axis)
     return elementwise.log(elementwise.maximum(score, eps))
 
 
@@ -327,6 +326,30 @@ def _soft(
     if weights is not None:
         terms = elementwise.multiply(terms, weights)
     return elementwise.negative(reductions.sum(terms, axis=axis))
+
+
+def _of_logits(
+    name: str,
+    score: Tensor,
+    targets: TensorLike,
+    factors: list[Tensor],
+    ignored: int | None,
+    smoothing: float,
+    axis: int,
+    reduction: str,
+    dtype: DType,
+) -> Tensor:
+    """Losses of class numbers from logits: by the engine's own function where it has one."""
+    fused = score._spec.backend.overrides.get("losses.of_logits")
+    if fused is None:
+        logs = _logarithms(score, axis, True, 0.0)
+        return _hard(name, logs, targets, factors, ignored, smoothing, axis, reduction, dtype)
+    classes = class_targets(name, targets, score, axis)
+    scoring.require_classes(name, classes, score.shape[axis], ignored)
+    _class_weights(name, factors, score, axis)
+    weights = factors[0].native if factors else None
+    options = (classes.native, weights, ignored, smoothing, axis, reduction)
+    return convert.cast(dispatch.call("losses.of_logits", score, *options), dtype)
 
 
 def _hard(

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ember_ml import dtypes
-from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.errors import DomainError, DTypeError, ShapeError
 from ember_ml.ops import dispatch, elementwise, fft, linearalg, manipulation
 from ember_ml.ops.axes import axis_of, integer_of
@@ -20,7 +19,7 @@ from ember_ml.ops.registry import ANY, COMPLEX, LINALG, NUMERIC, op
 from ember_ml.ops.searching import where
 from ember_ml.ops.windows import named, values_of
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import TensorLike
 
 __all__ = ["frame", "istft", "overlap_add", "spectrogram", "stft"]
@@ -48,23 +47,21 @@ def signal_of(op: str, x: TensorLike) -> Tensor:
     return tensor
 
 
-def run(
-    op: str, kernel_name: str, spec: Spec, natives: tuple[NativeArray, ...], needs_grad: bool,
-    *options: Any,
-) -> Tensor:  # fmt: skip
-    """Run a kernel on native arrays of one spec; the result tells its own dtype."""
-    kernel, _ = spec.backend.entry(spec, kernel_name)
-    make = fill_grad if needs_grad else fill
-    try:
-        return make(*dispatch.settled(kernel(*natives, *options), spec))
-    except Exception as error:
-        inputs = tuple(fill(native, spec) for native in natives)
-        raise explain(op, error, inputs, options=options) from error
+def pad_ends(x: Tensor, before: int, behind: int, value: complex = 0) -> Tensor:
+    """A constant on both sides of the last axis."""
+    spec, shape = x._spec, x.shape[:-1]
+    parts = [
+        fill(spec.backend.full((*shape, count), value, spec), spec) for count in (before, behind)
+    ]
+    return manipulation.concat([parts[0], x, parts[1]], axis=-1)
 
 
-def on_one(op: str, kernel_name: str, x: Tensor, *options: Any) -> Tensor:
-    """Run a kernel that is no op by itself on one tensor."""
-    return run(op, kernel_name, x._spec, (x.native,), type(x) is GradTensor, *options)
+def _reflect_ends(x: Tensor, count: int) -> Tensor:
+    """The last axis continued as in a mirror that stands on its last element."""
+    size = x.shape[-1]
+    first = manipulation.flip(x[..., 1 : count + 1], axis=-1)
+    last = manipulation.flip(x[..., size - 1 - count : size - 1], axis=-1)
+    return manipulation.concat([first, x, last], axis=-1)
 
 
 # --- Frames -----------------------------------------------------------------------------------
@@ -97,7 +94,7 @@ def frame(
     size = moved.shape[-1]
     if pad_end:
         missing = max(-(-size // hop) - 1, 0) * hop + length - size
-        moved = on_one("frame", "signal.pad_ends", moved, 0, max(missing, 0), pad_value)
+        moved = pad_ends(moved, 0, max(missing, 0), pad_value)
     elif size < length:
         raise ShapeError(
             f"ops.frame got frame_length={length} for axis {place} of shape {tensor.shape}; "
@@ -184,7 +181,7 @@ def padded_signal(
         last = 0 if center else plan.frame
         missing = max(-(-(size - last) // plan.hop), 0) * plan.hop + last - size
         if missing:
-            x = on_one(op, "signal.pad_ends", x, 0, missing, 0)
+            x = pad_ends(x, 0, missing)
             size = x.shape[-1]
     if not center:
         if size < plan.frame:
@@ -196,13 +193,13 @@ def padded_signal(
     half = plan.frame // 2
     if pad_mode == "constant":
         # Around a signal without samples, an odd frame needs one more.
-        return on_one(op, "signal.pad_ends", x, half, max(half, plan.frame - half - size), 0)
+        return pad_ends(x, half, max(half, plan.frame - half - size))
     if size <= half:
         raise ShapeError(
             f"ops.{op} mirrors {half} samples at both ends, and the signal has {size}; "
             f"give a shorter frame_length, or pad_mode='constant'"
         )
-    return on_one(op, "signal.reflect_ends", x, half, half)
+    return _reflect_ends(x, half)
 
 
 @op(accepts=LINALG, lift="float", result="complex", standard=False)
@@ -247,7 +244,12 @@ def _transformed(op: str, x: Tensor, window: Tensor, plan: Plan, onesided: bool 
         raise DTypeError(
             f"ops.{op} got {spec.dtype}, whose bins are all needed; leave onesided out"
         )
-    return run(op, "stft", spec, natives, needs_grad, plan.hop, plan.fft, half)
+    kernel, _ = spec.backend.entry(spec, "stft")
+    try:
+        native = kernel(*natives, plan.hop, plan.fft, half)
+    except Exception as error:
+        raise explain(op, error, (x,), options=plan) from error
+    return (fill_grad if needs_grad else fill)(*dispatch.settled(native, spec))
 
 
 @op(accepts=COMPLEX, result="real", standard=False)
@@ -339,7 +341,7 @@ def _cut(signal: Tensor, plan: Plan, center: bool, length: Any) -> Tensor:
         raise DomainError(f"ops.istft got length={wanted}; a length is not negative")
     signal = signal[..., start : start + wanted]
     missing = wanted - signal.shape[-1]
-    return on_one("istft", "signal.pad_ends", signal, 0, missing, 0) if missing else signal.copy()
+    return pad_ends(signal, 0, missing) if missing else signal.copy()
 
 
 @op(accepts=LINALG, lift="float", result="real", standard=False)
@@ -377,8 +379,10 @@ def powers(
     wide = dtypes.common([x.dtype, window.dtype], op)
     if spec.backend.supports(dtypes.complex_of(wide), spec.device):
         spectrum = _transformed(op, x, window, plan, onesided)
-        if power == 1:
-            return elementwise.abs(spectrum)
+        if power != 2:
+            # Through the size itself, whose gradient is zero in silence; that of a root is not.
+            size = elementwise.abs(spectrum)
+            return size if power == 1 else elementwise.pow(size, float(power))
         real, imaginary = elementwise.real(spectrum), elementwise.imag(spectrum)
     else:
         real, imaginary = _parts(x, window, plan, onesided)

@@ -15,21 +15,6 @@ __all__ = ["KERNELS"]
 _SLICES: Final = 64
 
 
-def pad_ends(xp: Kernels, x: NativeArray, before: int, behind: int, value: complex) -> NativeArray:
-    """A constant on both sides of the last axis."""
-    shape = tuple(x.shape[:-1])
-    parts = [xp.full((*shape, before), value, x), x, xp.full((*shape, behind), value, x)]
-    return xp.concat(parts, x.ndim - 1)
-
-
-def reflect_ends(xp: Kernels, x: NativeArray, before: int, behind: int) -> NativeArray:
-    """The last axis continued as in a mirror that stands on its last element."""
-    size, last = x.shape[-1], x.ndim - 1
-    first = xp.flip(x[..., 1 : before + 1], (last,))
-    rest = xp.flip(x[..., size - 1 - behind : size - 1], (last,))
-    return xp.concat([first, x, rest], last)
-
-
 def frame(xp: Kernels, x: NativeArray, length: int, hop: int) -> NativeArray:
     """The last axis as frames: (..., frames, length)."""
     shape, size = tuple(x.shape[:-1]), x.shape[-1]
@@ -82,6 +67,4 @@ KERNELS: Final[dict[str, Kernel]] = {
     "frame": frame,
     "overlap_add": overlap_add,
     "stft": stft,
-    "signal.pad_ends": pad_ends,
-    "signal.reflect_ends": reflect_ends,
 }

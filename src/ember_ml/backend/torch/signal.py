@@ -1,4 +1,4 @@
-"""Signals in torch, whose frames are its own strided views, and steps of losses."""
+"""Signals in torch: frames are its own strided views."""
 
 from __future__ import annotations
 
@@ -42,5 +42,4 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "frame": frame,
     "overlap_add": overlap_add,
     "stft": stft,
-    "losses.log_softmax": torch.log_softmax,  # one pass, and its own gradient
 }
