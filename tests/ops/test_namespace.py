@@ -43,6 +43,15 @@ def test_it_is_a_view_of_ops(backend: str) -> None:
         xp.nonsense  # noqa: B018 - the look-up is the test
 
 
+def test_a_mask_decides_where_two_numbers_live(backend: str) -> None:
+    mask = ops.asarray([True, False])
+    with em.use_backend("numpy"):
+        chosen = ops.where(mask, 1.0, 0.0)
+    assert chosen.backend == backend
+    assert chosen.tolist() == [1.0, 0.0]
+    assert ops.where(mask, 1, 0.5).dtype is em.float32
+
+
 def test_versions() -> None:
     x = ops.ones(1)
     for version in ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12", None):

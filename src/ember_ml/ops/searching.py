@@ -34,6 +34,8 @@ __all__ = [
     "where",
 ]
 
+_NUMBERS = (bool, int, float, complex)
+
 
 @op(accepts=REAL | BOOLEAN, result="index")
 @reducing.index
@@ -149,6 +151,8 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
     if mask.dtype is not dtypes.bool:
         mask = convert.cast(mask, dtypes.bool)
     # A tensor decides where scalars live; the mask does where both branches are scalars.
+    if isinstance(x1, _NUMBERS) and isinstance(x2, _NUMBERS):
+        x1 = convert.to_tensor(x1, home)
     spec, (a, b), needs_grad = dispatch.operands("where", *(_beside(mask, x) for x in (x1, x2)))
     dispatch.same_device("where", mask.device, spec.device)
     try:

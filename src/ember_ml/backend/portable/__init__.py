@@ -8,8 +8,10 @@ from ember_ml.backend.portable import (
     bits,
     contraction,
     exponentials,
+    losses,
     ordering,
     random,
+    signal,
     special,
     standard,
 )
@@ -21,8 +23,10 @@ KERNELS: Final[dict[str, Kernel]] = {
     **bits.KERNELS,
     **contraction.KERNELS,
     **exponentials.KERNELS,
+    **losses.KERNELS,
     **ordering.KERNELS,
     **random.KERNELS,
+    **signal.KERNELS,
     **special.KERNELS,
     **standard.KERNELS,
 }

@@ -28,9 +28,11 @@ from ember_ml.backend.torch import (
     kernels,
     layouts,
     linearalg,
+    losses,
     ordering,
     random,
     scattering,
+    signal,
     special,
     tracing,
     unsigned,
@@ -55,7 +57,7 @@ class TorchBackend(Backend):
     native_types = (torch.Tensor,)
     native_dtypes = {d: getattr(torch, d.name) for d in dtypes.ALL}
     namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
-    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | linearalg.OVERRIDES | {**kernels.OVERRIDES, **scattering.OVERRIDES} | {**kernels.OVERRIDES, **random.OVERRIDES}
+    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | linearalg.OVERRIDES | {**kernels.OVERRIDES, **scattering.OVERRIDES} | {**kernels.OVERRIDES, **random.OVERRIDES} | {**kernels.OVERRIDES, **losses.OVERRIDES, **signal.OVERRIDES}
     whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True
