@@ -16,7 +16,15 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
-from ember_ml.backend.mlx import elementwise, indexing, kernels, layouts, linearalg, summation
+from ember_ml.backend.mlx import (
+    elementwise,
+    indexing,
+    kernels,
+    layouts,
+    linearalg,
+    network,
+    summation,
+)
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError
@@ -39,7 +47,12 @@ class MlxBackend(Backend):
         if d is not dtypes.complex128
     }
     namespaces = {"": (mx,), "fft": (mx.fft,)}
-    overrides = {**elementwise.OVERRIDES, **kernels.OVERRIDES, **linearalg.OVERRIDES}
+    overrides = {
+        **elementwise.OVERRIDES,
+        **kernels.OVERRIDES,
+        **linearalg.OVERRIDES,
+        **network.OVERRIDES,
+    }
     whole = summation.WHOLE
     # mx.repeat takes one count for all; mx.count_nonzero counts in int32.
     shadowed = frozenset(("count_nonzero", "repeat", "unique", "var"))
@@ -68,7 +81,9 @@ class MlxBackend(Backend):
         if dtype.is_integer or dtype is dtypes.bool:
             found = elementwise.INTEGERS.get(name)
         elif dtype is dtypes.float64:
-            found = elementwise.FLOAT64.get(name)
+            found = elementwise.FLOAT64.get(name) or network.FLOAT64.get(name)
+            if name in network.PORTABLE64:
+                return self.portable(name)
         elif dtype is dtypes.complex64:
             found = elementwise.COMPLEX.get(name)
         else:
@@ -84,7 +99,7 @@ class MlxBackend(Backend):
         if name.startswith("fft.") and dtype is dtypes.float64:  # complex128 lies between
             return self.hosted(name, dtype)
         found = super().kernel(name, dtype)
-        if dtype in _HALVES and name in elementwise.WIDE:
+        if dtype in _HALVES and (name in elementwise.WIDE or name in network.WIDE):
             return elementwise.through_float32(found)
         return found
 

@@ -12,7 +12,16 @@ from ember_ml.backend.contract import Kernel
 from ember_ml.backend.mlx.hosting import evaluated
 from ember_ml.errors import DomainError, IntegerDivisionError
 
-__all__ = ["COMPLEX", "FLOAT64", "INTEGERS", "OVERRIDES", "WIDE", "through_float32"]
+__all__ = [
+    "COMPLEX",
+    "FLOAT64",
+    "INTEGERS",
+    "OVERRIDES",
+    "WIDE",
+    "exp64",
+    "logaddexp64",
+    "through_float32",
+]
 
 Array = Any  # mx.array; its operators are untyped
 
@@ -186,7 +195,10 @@ def through_float32(kernel: Kernel) -> Kernel:
 
     def run(*args: Any, **options: Any) -> Array:
         dtype = next(a.dtype for a in args if isinstance(a, mx.array))
-        wide = [a.astype(mx.float32) if isinstance(a, mx.array) else a for a in args]
+        wide = [
+            a.astype(mx.float32) if isinstance(a, mx.array) and a.dtype == dtype else a
+            for a in args
+        ]
         return kernel(*wide, **options).astype(dtype)
 
     return run

@@ -3,8 +3,8 @@
 from typing import Final
 
 from ember_ml.backend.contract import Kernel
-from ember_ml.backend.portable import standard
+from ember_ml.backend.portable import activations, standard
 
 __all__ = ["KERNELS"]
 
-KERNELS: Final[dict[str, Kernel]] = {**standard.KERNELS}
+KERNELS: Final[dict[str, Kernel]] = {**standard.KERNELS, **activations.KERNELS}

@@ -22,6 +22,7 @@ from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.torch import (
     accelerators,
+    activations,
     elementwise,
     hosting,
     indexing,
@@ -50,7 +51,7 @@ class TorchBackend(Backend):
     native_types = (torch.Tensor,)
     native_dtypes = {d: getattr(torch, d.name) for d in dtypes.ALL}
     namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
-    overrides = kernels.OVERRIDES
+    overrides = {**kernels.OVERRIDES, **activations.KERNELS}
     whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True

@@ -1,0 +1,14 @@
+"""The parts of networks on NumPy."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ember_ml.backend.portable import activations
+
+__all__ = ["NOISY", "WIDE"]
+
+# Kernels of several steps: 16-bit floats are computed in float32, and rounded once.
+WIDE: Final = frozenset(activations.KERNELS) - {"relu", "relu6"}
+# They meet infinities on their way, which are values here and no warnings.
+NOISY: Final = WIDE
