@@ -62,6 +62,7 @@ from ember_ml.ops import (
     scattering,
     searching,
     signal,
+    special,
     statistics,
     stats,
     updates,
@@ -91,6 +92,7 @@ from ember_ml.ops.resizing import *
 from ember_ml.ops.scattering import *
 from ember_ml.ops.searching import *
 from ember_ml.ops.signal import *
+from ember_ml.ops.special import *
 from ember_ml.ops.statistics import *
 from ember_ml.ops.updates import *
 
@@ -163,6 +165,7 @@ __all__ += resizing.__all__
 __all__ += scattering.__all__
 __all__ += searching.__all__
 __all__ += signal.__all__
+__all__ += special.__all__
 __all__ += statistics.__all__
 __all__ += updates.__all__
 

@@ -413,7 +413,7 @@ def _even(name: str, x: TensorLike, axis: int) -> tuple[Tensor, int]:
     place = axis_of(name, axis, tensor.ndim)
     if tensor.shape[place] % 2:
         raise ShapeError(
-            f"ops.{name} got shape {tensor.shape}; axis {axis} must have an even length to be halved"
+            f"ops.{name} got shape {tensor.shape}; axis {axis} must have an even length"
         )
     return tensor, place
 

@@ -212,7 +212,9 @@ def _prelu(x: Array, weight: Array) -> Array:
 
 
 def _prelu_inputs(dtype: DType) -> list[Inputs]:
-    pairs = (((2, 3), (3,)), ((2, 3), (1,)), ((2, 3, 2), (3,)), ((3,), ()), ((), (1,)), ((0, 3), (3,)))  # fmt: skip
+    pairs: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+        ((2, 3), (3,)), ((2, 3), (1,)), ((2, 3, 2), (3,)), ((3,), ()), ((), (1,)), ((0, 3), (3,)),
+    )  # fmt: skip
     return [
         (sample(f"prelu{a}", a, dtype, -4, 4), sample(f"weight{b}", b, dtype, 0.1, 2))
         for a, b in pairs

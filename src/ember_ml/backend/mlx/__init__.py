@@ -23,6 +23,7 @@ from ember_ml.backend.mlx import (
     layouts,
     linearalg,
     network,
+    special,
     summation,
 )
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
@@ -52,6 +53,7 @@ class MlxBackend(Backend):
         **kernels.OVERRIDES,
         **linearalg.OVERRIDES,
         **network.OVERRIDES,
+        **special.OVERRIDES,
     }
     whole = summation.WHOLE
     # mx.repeat takes one count for all; mx.count_nonzero counts in int32.

@@ -28,6 +28,7 @@ from ember_ml.backend.torch import (
     indexing,
     kernels,
     layouts,
+    special,
     tracing,
     unsigned,
 )
@@ -51,7 +52,7 @@ class TorchBackend(Backend):
     native_types = (torch.Tensor,)
     native_dtypes = {d: getattr(torch, d.name) for d in dtypes.ALL}
     namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
-    overrides = {**kernels.OVERRIDES, **activations.KERNELS}
+    overrides = kernels.OVERRIDES | special.OVERRIDES | activations.KERNELS
     whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True
