@@ -36,6 +36,7 @@ def _case(
     options: dict[str, Any] | None = None,
     edges: tuple[float, ...] = _FINITE + _INFINITIES,
     label: str = "",
+    ulps: float = 16,
 ) -> Case:
     given = options or {}
     return Case(
@@ -45,19 +46,20 @@ def _case(
         _inputs(op, edges),
         accepted(op),
         law(op),
-        label=label,
+        ulps,
+        label,
     )
 
 
 # --- The formulas -----------------------------------------------------------------------------
 
 
-def _sigmoid(x: Array) -> Array:
+def _sigmoid(x: Array) -> Any:
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, 1, e) / (1 + e)
 
 
-def _softplus(x: Array) -> Array:
+def _softplus(x: Array) -> Any:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
@@ -65,15 +67,15 @@ def _elu(x: Array, alpha: float) -> Array:
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
-def _erf(x: Array) -> Array:
+def _erf(x: Array) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
 
 
-def _gelu(x: Array) -> Array:
+def _gelu(x: Array) -> Any:
     return x * 0.5 * (1 + _erf(x / math.sqrt(2)))
 
 
-def _gelu_tanh(x: Array) -> Array:
+def _gelu_tanh(x: Array) -> Any:
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
@@ -117,9 +119,10 @@ _POINTWISE: Final = (
           {"alpha": 0.4}, label="alpha"),
     _case("silu", lambda x: x * _sigmoid(x)),
     _case("mish", lambda x: x * np.tanh(_softplus(x))),
-    # torch gives gelu(inf) as NaN in float32 and as infinity in float64.
-    _case("gelu", _gelu, edges=_FINITE),
-    _case("gelu", _gelu, {"approximate": False}, edges=_FINITE, label="false"),
+    # In torch's fused kernel 1 + erf(x) cancels below zero: its errors are those of x in units of
+    # the last place, not of the small result; and gelu(inf) is NaN in float32 alone.
+    _case("gelu", _gelu, edges=_FINITE, ulps=64),
+    _case("gelu", _gelu, {"approximate": False}, edges=_FINITE, label="false", ulps=64),
     _case("gelu", _gelu_tanh, {"approximate": "tanh"}, edges=_FINITE, label="tanh"),
 )  # fmt: skip
 
@@ -127,7 +130,7 @@ _POINTWISE: Final = (
 # --- Along an axis ----------------------------------------------------------------------------
 
 
-def _log_softmax(x: Array, axis: int) -> Array:
+def _log_softmax(x: Array, axis: int) -> Any:
     if not x.size:
         return x
     shifted = x - np.max(x, axis=axis, keepdims=True)

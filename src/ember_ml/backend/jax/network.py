@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.backend.portable import activations
+from ember_ml.backend.portable.network import ARRAYS
 
 __all__ = ["ARRAYS", "OVERRIDES", "compiled"]
 
@@ -36,7 +37,10 @@ def compiled(kernel: Kernel, arrays: int) -> Kernel:
 
 
 def gelu(x: NativeArray, tanh: bool) -> NativeArray:
-    return jax.nn.gelu(x, approximate=tanh)
+    if tanh:
+        # (1 + tanh(u)) / 2 is the sigmoid of 2u, which does not cancel.
+        return x * jax.nn.sigmoid(x * (x * x * 0.044715 + 1) * math.sqrt(8 / math.pi))
+    return jax.nn.gelu(x, approximate=False)
 
 
 def softplus(x: NativeArray, beta: float, limit: float) -> NativeArray:
@@ -56,9 +60,6 @@ _DIRECT: Final[dict[str, Kernel]] = {
     "softplus": softplus,
 }
 
-# How many arguments are arrays, for the portable kernels that are compiled whole.
-ARRAYS: Final[dict[str, int]] = dict.fromkeys(activations.KERNELS, 1) | {"prelu": 2}
-
 OVERRIDES: Final[dict[str, Kernel]] = {
-    name: compiled(kernel, ARRAYS.get(name, 1)) for name, kernel in _DIRECT.items()
+    name: compiled(kernel, ARRAYS[name]) for name, kernel in _DIRECT.items()
 }

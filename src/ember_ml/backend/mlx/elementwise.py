@@ -199,7 +199,8 @@ def through_float32(kernel: Kernel) -> Kernel:
             a.astype(mx.float32) if isinstance(a, mx.array) and a.dtype == dtype else a
             for a in args
         ]
-        return kernel(*wide, **options).astype(dtype)
+        out = kernel(*wide, **options)
+        return tuple(y.astype(dtype) for y in out) if isinstance(out, tuple) else out.astype(dtype)
 
     return run
 

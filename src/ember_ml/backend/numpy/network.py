@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ember_ml.backend.portable import activations
+from ember_ml.backend.portable.network import KERNELS
 
 __all__ = ["NOISY", "WIDE"]
 
 # Kernels of several steps: 16-bit floats are computed in float32, and rounded once.
-WIDE: Final = frozenset(activations.KERNELS) - {"relu", "relu6"}
+WIDE: Final = frozenset(KERNELS) - {
+    "relu",
+    "relu6",
+}
 # They meet infinities on their way, which are values here and no warnings.
 NOISY: Final = WIDE

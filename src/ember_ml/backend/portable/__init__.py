@@ -3,12 +3,12 @@
 from typing import Final
 
 from ember_ml.backend.contract import Kernel
-from ember_ml.backend.portable import activations, special, standard
+from ember_ml.backend.portable import network, special, standard
 
 __all__ = ["KERNELS"]
 
 KERNELS: Final[dict[str, Kernel]] = {
     **standard.KERNELS,
     **special.KERNELS,
-    **activations.KERNELS,
+    **network.KERNELS,
 }

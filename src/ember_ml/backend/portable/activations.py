@@ -121,8 +121,8 @@ def mish(xp: Kernels, x: NativeArray) -> NativeArray:
 
 def gelu(xp: Kernels, x: NativeArray, tanh: bool) -> NativeArray:
     if tanh:
-        inner = x * (x * x * 0.044715 + 1.0) * math.sqrt(2 / math.pi)
-        return x * (xp.tanh(inner) + 1.0) * 0.5
+        # (1 + tanh(u)) / 2 is the sigmoid of 2u, which does not cancel.
+        return x * xp.sigmoid(x * (x * x * 0.044715 + 1.0) * math.sqrt(8 / math.pi))
     return x * (xp.erf(x * math.sqrt(0.5)) + 1.0) * 0.5
 
 

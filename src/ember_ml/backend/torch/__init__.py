@@ -22,12 +22,12 @@ from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.torch import (
     accelerators,
-    activations,
     elementwise,
     hosting,
     indexing,
     kernels,
     layouts,
+    network,
     special,
     tracing,
     unsigned,
@@ -52,7 +52,7 @@ class TorchBackend(Backend):
     native_types = (torch.Tensor,)
     native_dtypes = {d: getattr(torch, d.name) for d in dtypes.ALL}
     namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
-    overrides = kernels.OVERRIDES | special.OVERRIDES | activations.KERNELS
+    overrides = kernels.OVERRIDES | special.OVERRIDES | network.OVERRIDES
     whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True
