@@ -137,7 +137,7 @@ def _log_softmax(x: Array, axis: int) -> Any:
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
-def _softmax(x: Array, axis: int) -> Array:
+def _softmax(x: Array, axis: int) -> Any:
     return np.exp(_log_softmax(x, axis))
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ember_ml.backend.contract import Kernel, NativeArray
+from ember_ml.backend.jax import windows
 from ember_ml.backend.portable.network import ARRAYS
 
 __all__ = ["ARRAYS", "OVERRIDES", "compiled"]
@@ -58,8 +59,10 @@ _DIRECT: Final[dict[str, Kernel]] = {
     "silu": jax.nn.silu,
     "softmax": jax.nn.softmax,
     "softplus": softplus,
+    **windows.KERNELS,
 }
 
 OVERRIDES: Final[dict[str, Kernel]] = {
-    name: compiled(kernel, ARRAYS[name]) for name, kernel in _DIRECT.items()
+    **{name: compiled(kernel, ARRAYS[name]) for name, kernel in _DIRECT.items()},
+    **windows.STEPS,
 }

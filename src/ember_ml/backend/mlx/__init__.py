@@ -25,6 +25,7 @@ from ember_ml.backend.mlx import (
     network,
     special,
     summation,
+    windows,
 )
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
 from ember_ml.dtypes import DType
@@ -100,7 +101,10 @@ class MlxBackend(Backend):
             return self.hosted(name, dtype)
         if name.startswith("fft.") and dtype is dtypes.float64:  # complex128 lies between
             return self.hosted(name, dtype)
-        found = super().kernel(name, dtype)
+        if name in windows.CONVOLUTIONS:
+            found = windows.convolution(name, self.portable(name))
+        else:
+            found = super().kernel(name, dtype)
         if dtype in _HALVES and (name in elementwise.WIDE or name in network.WIDE):
             return elementwise.through_float32(found)
         return found

@@ -8,6 +8,7 @@ from typing import Any, Final
 import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
+from ember_ml.backend.mlx import windows
 from ember_ml.backend.mlx.elementwise import exp64, logaddexp64
 from ember_ml.backend.portable.network import KERNELS
 
@@ -132,11 +133,14 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "log_sigmoid": log_sigmoid,
     "softmax": softmax,
     "softplus": softplus,
+    **windows.KERNELS,
 }
 # MLX computes exp of float64 in float32, also where it is a part of something else, and so are
 # the kernels of mx.fast.
 FLOAT64: Final[dict[str, Kernel]] = {"sigmoid": sigmoid64}
-PORTABLE64: Final = frozenset(("layer_norm", "rms_norm", "scaled_dot_product_attention", "softmax"))
+PORTABLE64: Final = frozenset(
+    ("conv", "conv_transpose", "layer_norm", "rms_norm", "scaled_dot_product_attention", "softmax")
+)
 # 16-bit floats lose digits in several steps.
 WIDE: Final = frozenset(KERNELS) - {
     "relu",

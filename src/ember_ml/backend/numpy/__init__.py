@@ -50,7 +50,7 @@ class NumpyBackend(Backend):
     native_types = (np.ndarray,)
     native_dtypes = {d: d.numpy for d in dtypes.ALL}
     namespaces = {"": (np,), "linalg": (np.linalg,), "fft": (np.fft,)}
-    overrides = kernels.OVERRIDES | special.OVERRIDES
+    overrides = kernels.OVERRIDES | special.OVERRIDES | network.OVERRIDES
     mutable = True
     reverses = True
     settles = True

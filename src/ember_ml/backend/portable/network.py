@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from ember_ml.backend.contract import Kernel
-from ember_ml.backend.portable import activations, attention, normalization
+from ember_ml.backend.portable import (
+    activations,
+    attention,
+    normalization,
+    resizing,
+    windows,
+)
 
 __all__ = ["ARRAYS", "KERNELS"]
 
@@ -13,6 +19,8 @@ KERNELS: Final[dict[str, Kernel]] = {
     **activations.KERNELS,
     **attention.KERNELS,
     **normalization.KERNELS,
+    **windows.KERNELS,
+    **resizing.KERNELS,
 }
 # Options follow the arrays: Python values that can be hashed.
 ARRAYS: Final[dict[str, int]] = {
@@ -26,4 +34,8 @@ ARRAYS: Final[dict[str, int]] = {
     "batch_norm": 5,
     "batch_norm_training": 5,
     "normalize": 1,
+    **dict.fromkeys(windows.KERNELS, 1),
+    "conv": 3,
+    "conv_transpose": 3,
+    "resample": 1,
 }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.nn import functional
 
 from ember_ml.backend.contract import Kernel
-from ember_ml.backend.torch import activations
+from ember_ml.backend.torch import activations, windows
 
 __all__ = ["OVERRIDES"]
 
@@ -76,7 +76,7 @@ def batch_norm_training(
     return out, mean, variance
 
 
-def normalize(x: Tensor, axis: tuple[int, ...], order: float, eps: float) -> Tensor:
+def normalize(x: Tensor, axis: tuple[int, ...], order: float, eps: float) -> Any:
     wide = torch.float32 if x.element_size() == 2 else x.dtype
     length = torch.linalg.vector_norm(x, order, axis, keepdim=True, dtype=wide)
     return (x / length.clamp_min(eps)).to(x.dtype)
@@ -84,6 +84,7 @@ def normalize(x: Tensor, axis: tuple[int, ...], order: float, eps: float) -> Ten
 
 OVERRIDES: Final[dict[str, Kernel]] = {
     **activations.KERNELS,
+    **windows.KERNELS,
     **{
         kernel.__name__: kernel
         for kernel in (
