@@ -114,9 +114,7 @@ def _conv(
         for result in range(weight.shape[0]):
             group = result // each
             seen = padded[(slice(None), slice(group * share, (group + 1) * share), *window)]
-            out[(slice(None), result, *place)] = (
-                (seen * weight[result]).reshape(x.shape[0], -1).sum(-1)
-            )
+            out[(slice(None), result, *place)] = np.einsum("n...,...->n", seen, weight[result])
     return out if bias is None else out + bias.reshape(-1, *(1,) * len(kernel))
 
 
@@ -306,7 +304,8 @@ def _pool(average: bool) -> Callable[..., Any]:
                 lists.append([i for i in range(first, first + k * g, g) if 0 <= i < n])
                 sizes.append(min(first + k, n + high) - max(first, -low))
             window = list(product(*lists))
-            seen = np.stack([x[(slice(None), slice(None), *i)] for i in window])
+            keys: list[Any] = [(slice(None), slice(None), *i) for i in window]
+            seen = np.stack([x[key] for key in keys])
             key = (slice(None), slice(None), *place)
             if average:
                 divisor = np.prod(sizes) if count_include_pad else len(window)
@@ -332,12 +331,11 @@ def _adaptive(reduce: Callable[..., Any]) -> Callable[..., Array]:
         sizes = [n if s is None else s for s, n in zip(given, spatial, strict=True)]
         out = np.zeros((*x.shape[:-axes], *sizes))
         for place in np.ndindex(*sizes):
-            window = tuple(
+            window: Any = tuple(
                 slice(p * n // s, -(-(p + 1) * n // s))
                 for p, n, s in zip(place, spatial, sizes, strict=True)
             )
-            seen = x[(..., *window)]
-            out[(..., *place)] = reduce(seen, axis=tuple(range(-axes, 0)))
+            out[(..., *place)] = reduce(x[(..., *window)], axis=tuple(range(-axes, 0)))
         return np.moveaxis(out, 1, -1) if data_format == "channels_last" else out
 
     return run
