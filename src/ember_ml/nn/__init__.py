@@ -1,5 +1,5 @@
 """Neural networks over ops, and the tensor module under the name that models use."""
 
-from ember_ml.nn import tensor
+from ember_ml.nn import modules, tensor
 
-__all__ = ["tensor"]
+__all__ = ["modules", "tensor"]

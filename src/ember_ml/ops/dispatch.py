@@ -24,6 +24,7 @@ __all__ = [
     "binary",
     "call",
     "call_many",
+    "gathered",
     "home_of",
     "in_place",
     "lifted",
@@ -31,6 +32,7 @@ __all__ = [
     "reduce",
     "same_device",
     "settled",
+    "together",
     "unary",
 ]
 
@@ -176,6 +178,41 @@ def call_many(name: str, x: object, *options: Any) -> tuple[Tensor, ...]:
         raise explain(name, error, (tensor,), options=options) from error
     make = fill_grad if type(tensor) is GradTensor else fill
     return tuple(make(*settled(native, spec)) for native in natives)
+
+
+def together(name: str, inputs: tuple[object, ...], *options: Any, kernel: str = "") -> Tensor:
+    """Run an op on several tensors of one dtype; None stands for one that is left out.
+
+    `kernel` names the kernel where several ops share one.
+    """
+    spec, natives, needs_grad = gathered(name, inputs)
+    run, result = spec.backend.entry(spec, kernel or name)
+    try:
+        native = run(*natives, *options)
+    except Exception as error:
+        given = tuple(value for value in inputs if value is not None)
+        raise explain(name, error, given, options=options) from error
+    if result.settles and type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    return (fill_grad if needs_grad else fill)(native, result)
+
+
+def gathered(
+    name: str, inputs: tuple[object, ...]
+) -> tuple[Spec, tuple[NativeArray | None, ...], bool]:
+    """The spec in which an op runs on several inputs, their native arrays in it, and gradients."""
+    first = inputs[0]
+    if type(first) is Tensor and first._spec.dtype in REGISTRY[name].accepts:
+        spec = first._spec
+        if all(x is None or (type(x) is Tensor and x._spec is spec) for x in inputs):
+            return spec, tuple(None if x is None else x.native for x in inputs), False  # type: ignore[attr-defined]  # tensors
+    spec, found, needs_grad = operands(name, *(x for x in inputs if x is not None))
+    run = REGISTRY[name].run_dtype(spec.dtype)
+    if run is not spec.dtype:
+        spec = spec.with_dtype(run)
+        found = tuple(spec.backend.cast(native, run) for native in found)
+    natives = iter(found)
+    return spec, tuple(None if x is None else next(natives) for x in inputs), needs_grad
 
 
 def lifted(name: str, x: object) -> Tensor:

@@ -16,7 +16,7 @@ from ember_ml import devices as _devices
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
-from ember_ml.backend.jax import hosting, kernels, layouts, linearalg, ordering, random, scattering, signal, special
+from ember_ml.backend.jax import hosting, kernels, layouts, linearalg, network, ordering, random, scattering, signal, special
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ShapeError, UnsupportedOpError
 from ember_ml.tensor.layout import Layout
@@ -43,7 +43,7 @@ class JaxBackend(Backend):
     native_types = (jax.Array,)
     native_dtypes = {d: d.numpy for d in dtypes.ALL}
     namespaces = {"": (jnp,), "linalg": (jnp.linalg,), "fft": (jnp.fft,)}
-    overrides = kernels.OVERRIDES | linearalg.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | scattering.OVERRIDES | random.OVERRIDES | signal.OVERRIDES
+    overrides = kernels.OVERRIDES | linearalg.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | scattering.OVERRIDES | random.OVERRIDES | signal.OVERRIDES | network.OVERRIDES
     defers = True
 
     def __init__(self, module: ModuleType) -> None:
@@ -52,6 +52,8 @@ class JaxBackend(Backend):
         self._names = {device: name for name, device in self._devices.items()}
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
+        if name in network.ARRAYS and name not in self.overrides:
+            return network.compiled(self.portable(name), network.ARRAYS[name])
         return kernels.of_dtype(name, dtype) or super().kernel(name, dtype)
 
     # --- Arrays -----------------------------------------------------------------------------

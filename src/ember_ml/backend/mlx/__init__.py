@@ -22,11 +22,13 @@ from ember_ml.backend.mlx import (
     kernels,
     layouts,
     linearalg,
+    network,
     ordering,
     random,
     scattering,
     special,
     summation,
+    windows,
 )
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
 from ember_ml.dtypes import DType
@@ -54,6 +56,7 @@ class MlxBackend(Backend):
         **elementwise.OVERRIDES,
         **kernels.OVERRIDES,
         **linearalg.OVERRIDES,
+        **network.OVERRIDES,
         **ordering.OVERRIDES,
         **random.OVERRIDES,
         **scattering.OVERRIDES,
@@ -87,7 +90,9 @@ class MlxBackend(Backend):
         if dtype.is_integer or dtype is dtypes.bool:
             found = elementwise.INTEGERS.get(name)
         elif dtype is dtypes.float64:
-            found = elementwise.FLOAT64.get(name)
+            found = elementwise.FLOAT64.get(name) or network.FLOAT64.get(name)
+            if name in network.PORTABLE64:
+                return self.portable(name)
         elif dtype is dtypes.complex64:
             found = elementwise.COMPLEX.get(name)
         else:
@@ -102,8 +107,11 @@ class MlxBackend(Backend):
             return self.hosted(name, dtype)
         if name.startswith("fft.") and dtype is dtypes.float64:  # complex128 lies between
             return self.hosted(name, dtype)
-        found = super().kernel(name, dtype)
-        if dtype in _HALVES and name in elementwise.WIDE:
+        if name in windows.CONVOLUTIONS:
+            found = windows.convolution(name, self.portable(name))
+        else:
+            found = super().kernel(name, dtype)
+        if dtype in _HALVES and (name in elementwise.WIDE or name in network.WIDE):
             return elementwise.through_float32(found)
         return found
 

@@ -18,6 +18,8 @@ __all__ = [
     "INTEGERS",
     "OVERRIDES",
     "WIDE",
+    "exp64",
+    "logaddexp64",
     "through_float32",
     "values_known",
 ]
@@ -196,8 +198,12 @@ def through_float32(kernel: Kernel) -> Kernel:
 
     def run(*args: Any, **options: Any) -> Array:
         dtype = next(a.dtype for a in args if isinstance(a, mx.array))
-        wide = [a.astype(mx.float32) if isinstance(a, mx.array) else a for a in args]
-        return kernel(*wide, **options).astype(dtype)
+        wide = [
+            a.astype(mx.float32) if isinstance(a, mx.array) and a.dtype == dtype else a
+            for a in args
+        ]
+        out = kernel(*wide, **options)
+        return tuple(y.astype(dtype) for y in out) if isinstance(out, tuple) else out.astype(dtype)
 
     return run
 

@@ -10,7 +10,7 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
-from ember_ml.backend.numpy import kernels, layouts, linearalg, ordering, random, scattering, signal, special
+from ember_ml.backend.numpy import kernels, layouts, linearalg, network, ordering, random, scattering, signal, special
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
@@ -50,7 +50,7 @@ class NumpyBackend(Backend):
     native_types = (np.ndarray,)
     native_dtypes = {d: d.numpy for d in dtypes.ALL}
     namespaces = {"": (np,), "linalg": (np.linalg,), "fft": (np.fft,)}
-    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | linearalg.OVERRIDES | {**kernels.OVERRIDES, **scattering.OVERRIDES} | {**kernels.OVERRIDES, **random.OVERRIDES} | {**kernels.OVERRIDES, **signal.OVERRIDES}
+    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | linearalg.OVERRIDES | {**kernels.OVERRIDES, **scattering.OVERRIDES} | {**kernels.OVERRIDES, **random.OVERRIDES} | {**kernels.OVERRIDES, **signal.OVERRIDES} | network.OVERRIDES
     mutable = True
     reverses = True
     settles = True
@@ -58,10 +58,13 @@ class NumpyBackend(Backend):
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
         found = super().kernel(name, dtype)
-        if name in kernels.NOISY and (dtype.is_floating or dtype.is_complex):
+        noisy = name in kernels.NOISY or name in network.NOISY
+        if noisy and (dtype.is_floating or dtype.is_complex):
             found = kernels.quiet(found)
         if dtype is dtypes.bfloat16 and name not in _MOVES:
-            return _through_float32(found)
+            return _through_float32(found, dtype)
+        if dtype is dtypes.float16 and name in network.WIDE:
+            return _through_float32(found, dtype)
         return found
 
     def settle_native(self, native: NativeArray, spec: Spec) -> NativeArray:
@@ -181,8 +184,8 @@ def _is_broadcast(native: NativeArray) -> bool:
     return any(side > 1 and not stride for side, stride in sides)
 
 
-def _through_float32(kernel: Kernel) -> Kernel:
-    half, single = dtypes.bfloat16.numpy, dtypes.float32.numpy
+def _through_float32(kernel: Kernel, dtype: DType) -> Kernel:
+    half, single = dtype.numpy, dtypes.float32.numpy
 
     def wide(value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.dtype == half:

@@ -29,6 +29,7 @@ from ember_ml.backend.torch import (
     layouts,
     linearalg,
     losses,
+    network,
     ordering,
     random,
     scattering,
@@ -57,7 +58,7 @@ class TorchBackend(Backend):
     native_types = (torch.Tensor,)
     native_dtypes = {d: getattr(torch, d.name) for d in dtypes.ALL}
     namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
-    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | linearalg.OVERRIDES | {**kernels.OVERRIDES, **scattering.OVERRIDES} | {**kernels.OVERRIDES, **random.OVERRIDES} | {**kernels.OVERRIDES, **losses.OVERRIDES, **signal.OVERRIDES}
+    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | linearalg.OVERRIDES | {**kernels.OVERRIDES, **scattering.OVERRIDES} | {**kernels.OVERRIDES, **random.OVERRIDES} | {**kernels.OVERRIDES, **losses.OVERRIDES, **signal.OVERRIDES} | network.OVERRIDES
     whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True

@@ -1,0 +1,68 @@
+"""The parts of networks on JAX, each as one compiled program.
+
+16-bit floats are computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+
+from ember_ml.backend.contract import Kernel, NativeArray
+from ember_ml.backend.jax import windows
+from ember_ml.backend.portable.network import ARRAYS
+
+__all__ = ["ARRAYS", "OVERRIDES", "compiled"]
+
+
+def compiled(kernel: Kernel, arrays: int) -> Kernel:
+    """A kernel whose first arguments are arrays, or None, as a program for each set of options."""
+
+    def run(natives: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
+        first = natives[0].dtype
+        if first.itemsize > 2:
+            return kernel(*natives, *options)
+        wide = [x.astype(jnp.float32) if x is not None and x.dtype == first else x for x in natives]
+        return jax.tree.map(
+            lambda y: y.astype(first) if y.dtype == jnp.float32 else y, kernel(*wide, *options)
+        )
+
+    program = jax.jit(run, static_argnums=1, inline=True)
+    return lambda *args: program(args[:arrays], args[arrays:])
+
+
+# --- Activations ------------------------------------------------------------------------------
+
+
+def gelu(x: NativeArray, tanh: bool) -> NativeArray:
+    if tanh:
+        # (1 + tanh(u)) / 2 is the sigmoid of 2u, which does not cancel.
+        return x * jax.nn.sigmoid(x * (x * x * 0.044715 + 1) * math.sqrt(8 / math.pi))
+    return jax.nn.gelu(x, approximate=False)
+
+
+def softplus(x: NativeArray, beta: float, limit: float) -> NativeArray:
+    scaled = x * beta
+    return jnp.where(scaled > limit, x, jnp.logaddexp(scaled, 0.0) / beta)
+
+
+_DIRECT: Final[dict[str, Kernel]] = {
+    "gelu": gelu,
+    "log_sigmoid": jax.nn.log_sigmoid,
+    "log_softmax": jax.nn.log_softmax,
+    "relu": jax.nn.relu,
+    "relu6": jax.nn.relu6,
+    "sigmoid": jax.nn.sigmoid,
+    "silu": jax.nn.silu,
+    "softmax": jax.nn.softmax,
+    "softplus": softplus,
+    **windows.KERNELS,
+}
+
+OVERRIDES: Final[dict[str, Kernel]] = {
+    **{name: compiled(kernel, ARRAYS[name]) for name, kernel in _DIRECT.items()},
+    **windows.STEPS,
+}

@@ -1,0 +1,152 @@
+"""The parts of networks on MLX."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import mlx.core as mx
+
+from ember_ml.backend.contract import Kernel
+from ember_ml.backend.mlx import windows
+from ember_ml.backend.mlx.elementwise import exp64, logaddexp64
+from ember_ml.backend.portable.network import KERNELS
+
+__all__ = ["FLOAT64", "OVERRIDES", "PORTABLE64", "WIDE"]
+
+Array = Any  # mx.array; its operators are untyped
+
+
+# --- Activations ------------------------------------------------------------------------------
+
+
+def softmax(x: Array, axis: int) -> Array:
+    return mx.softmax(x, axis=axis, precise=True) if x.size else x
+
+
+# The gradient of a maximum is that of one side also where both are equal; that of logaddexp is
+# the one half that belongs there.
+def _logaddexp(x: Array) -> Array:
+    """log(exp(x) + 1)."""
+    zero = mx.array(0, dtype=x.dtype)
+    return logaddexp64(x, zero) if x.dtype == mx.float64 else mx.logaddexp(x, zero)
+
+
+def log_sigmoid(x: Array) -> Array:
+    return -_logaddexp(-x)
+
+
+def softplus(x: Array, beta: float, limit: float) -> Array:
+    scaled = x * beta
+    return mx.where(scaled > limit, x, _logaddexp(scaled) / beta)
+
+
+def sigmoid64(x: Array) -> Array:
+    near = mx.maximum(x, -709.0)  # where exp is finite, and its gradient with it
+    return mx.where(x < -709.0, mx.zeros_like(x), 1 / (1 + exp64(-near)))
+
+
+# --- Attention --------------------------------------------------------------------------------
+
+
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None,
+    causal: bool,
+    scale: float,
+    groups: int,
+) -> Array:
+    rows, columns = query.shape[-2], key.shape[-2]
+    shape = (*query.shape[:-1], value.shape[-1])
+    if not columns or not math.prod(shape):
+        return mx.zeros(shape, dtype=query.dtype)
+    if causal:
+        # MLX's own causal mask ends in the corner of the last key; ours starts in the first.
+        if mask is None and rows == columns:
+            mask = "causal"
+        else:
+            seen = mx.tri(rows, columns).astype(mx.bool_)
+            mask = _both(mask, seen)
+    if isinstance(mask, mx.array):
+        mask = mx.broadcast_to(mask, (*query.shape[:-1], columns))
+        blind = ~mx.any(_seen(mask), axis=-1, keepdims=True)
+        mask = _in_four(mask)
+    else:
+        blind = None
+    out = mx.fast.scaled_dot_product_attention(
+        _in_four(query), _in_four(key), _in_four(value), scale=scale, mask=mask
+    ).reshape(shape)
+    # For a query that sees nothing MLX gives the mean of all values, or NaN.
+    return out if blind is None else mx.where(blind, mx.zeros_like(out), out)
+
+
+def _both(mask: Array | None, seen: Array) -> Array:
+    if mask is None:
+        return seen
+    if mask.dtype == mx.bool_:
+        return mask & seen
+    return mx.where(seen, mask, mx.array(-math.inf, dtype=mask.dtype))
+
+
+def _seen(mask: Array) -> Array:
+    return mask if mask.dtype == mx.bool_ else mask != -math.inf
+
+
+def _in_four(x: Array) -> Array:
+    """With the four axes that MLX's kernel takes."""
+    if x.ndim == 4:
+        return x
+    lead = (1,) * (4 - x.ndim) if x.ndim < 4 else (math.prod(x.shape[:-3]),)
+    return x.reshape((*lead, *x.shape[max(x.ndim - 3, 0) :]))
+
+
+# --- Normalization ----------------------------------------------------------------------------
+
+
+def layer_norm(x: Array, weight: Array | None, bias: Array | None, ndim: int, eps: float) -> Array:
+    return _on_rows(mx.fast.layer_norm, x, (weight, bias), ndim, eps)
+
+
+def rms_norm(x: Array, weight: Array | None, ndim: int, eps: float) -> Array:
+    return _on_rows(mx.fast.rms_norm, x, (weight,), ndim, eps)
+
+
+def _on_rows(
+    kernel: Kernel, x: Array, parameters: tuple[Array | None, ...], ndim: int, eps: float
+) -> Array:
+    """MLX's kernels take one axis."""
+    if not x.size:
+        return x
+    if ndim == 1:
+        return kernel(x, *parameters, eps)
+    shape = x.shape
+    flat = [None if p is None else p.reshape(-1) for p in parameters]
+    return kernel(x.reshape((*shape[: len(shape) - ndim], -1)), *flat, eps).reshape(shape)
+
+
+OVERRIDES: Final[dict[str, Kernel]] = {
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "scaled_dot_product_attention": scaled_dot_product_attention,
+    "log_sigmoid": log_sigmoid,
+    "softmax": softmax,
+    "softplus": softplus,
+    **windows.KERNELS,
+}
+# MLX computes exp of float64 in float32, also where it is a part of something else, and so are
+# the kernels of mx.fast.
+FLOAT64: Final[dict[str, Kernel]] = {"sigmoid": sigmoid64}
+PORTABLE64: Final = frozenset(
+    ("conv", "conv_transpose", "layer_norm", "rms_norm", "scaled_dot_product_attention", "softmax")
+)
+# 16-bit floats lose digits in several steps.
+WIDE: Final = frozenset(KERNELS) - {
+    "relu",
+    "relu6",
+    "softmax",
+    "layer_norm",
+    "rms_norm",
+    "scaled_dot_product_attention",
+}

@@ -1,0 +1,41 @@
+"""The parts of networks, and how many of their arguments are arrays, or None in place of one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ember_ml.backend.contract import Kernel
+from ember_ml.backend.portable import (
+    activations,
+    attention,
+    normalization,
+    resizing,
+    windows,
+)
+
+__all__ = ["ARRAYS", "KERNELS"]
+
+KERNELS: Final[dict[str, Kernel]] = {
+    **activations.KERNELS,
+    **attention.KERNELS,
+    **normalization.KERNELS,
+    **windows.KERNELS,
+    **resizing.KERNELS,
+}
+# Options follow the arrays: Python values that can be hashed.
+ARRAYS: Final[dict[str, int]] = {
+    **dict.fromkeys(activations.KERNELS, 1),
+    "prelu": 2,
+    "scaled_dot_product_attention": 4,
+    "rope": 3,
+    "layer_norm": 3,
+    "rms_norm": 2,
+    "group_norm": 3,
+    "batch_norm": 5,
+    "batch_norm_training": 5,
+    "normalize": 1,
+    **dict.fromkeys(windows.KERNELS, 1),
+    "conv": 3,
+    "conv_transpose": 3,
+    "resample": 1,
+}

@@ -1,0 +1,100 @@
+"""The parts of networks that torch has in one piece."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch.nn import functional
+
+from ember_ml.backend.contract import Kernel
+from ember_ml.backend.torch import activations, windows
+
+__all__ = ["OVERRIDES"]
+
+Tensor = torch.Tensor
+Optional = torch.Tensor | None
+
+
+# --- Attention --------------------------------------------------------------------------------
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Optional,
+    causal: bool,
+    scale: float,
+    groups: int,
+) -> Tensor:
+    if causal and mask is not None:  # torch takes one of them
+        seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
+        seen = seen.tril()
+        mask = mask & seen if mask.dtype is torch.bool else mask.masked_fill(~seen, -torch.inf)
+        causal = False
+    return functional.scaled_dot_product_attention(
+        query, key, value, mask, is_causal=causal, scale=scale, enable_gqa=groups > 1
+    )
+
+
+# --- Normalization ----------------------------------------------------------------------------
+
+
+def layer_norm(x: Tensor, weight: Optional, bias: Optional, ndim: int, eps: float) -> Tensor:
+    return functional.layer_norm(x, x.shape[-ndim:], weight, bias, eps)
+
+
+def rms_norm(x: Tensor, weight: Optional, ndim: int, eps: float) -> Tensor:
+    return functional.rms_norm(x, x.shape[-ndim:], weight, eps)
+
+
+def group_norm(x: Tensor, weight: Optional, bias: Optional, groups: int, eps: float) -> Tensor:
+    # functional.group_norm refuses groups of one value.
+    return torch.group_norm(x, groups, weight, bias, eps)
+
+
+def batch_norm(
+    x: Tensor, mean: Tensor, variance: Tensor, weight: Optional, bias: Optional, eps: float
+) -> Tensor:
+    return functional.batch_norm(x, mean, variance, weight, bias, eps=eps)
+
+
+def batch_norm_training(
+    x: Tensor,
+    mean: Optional,
+    variance: Optional,
+    weight: Optional,
+    bias: Optional,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if mean is None or variance is None:
+        mean, variance, momentum = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1]), 1.0
+    mean, variance = mean.detach().clone(), variance.detach().clone()  # torch writes to them
+    out = functional.batch_norm(x, mean, variance, weight, bias, True, momentum, eps)
+    return out, mean, variance
+
+
+def normalize(x: Tensor, axis: tuple[int, ...], order: float, eps: float) -> Any:
+    wide = torch.float32 if x.element_size() == 2 else x.dtype
+    length = torch.linalg.vector_norm(x, order, axis, keepdim=True, dtype=wide)
+    return (x / length.clamp_min(eps)).to(x.dtype)
+
+
+OVERRIDES: Final[dict[str, Kernel]] = {
+    **activations.KERNELS,
+    **windows.KERNELS,
+    **{
+        kernel.__name__: kernel
+        for kernel in (
+            scaled_dot_product_attention,
+            layer_norm,
+            rms_norm,
+            group_norm,
+            batch_norm,
+            batch_norm_training,
+            normalize,
+        )
+    },
+}
