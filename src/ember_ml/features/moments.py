@@ -1,0 +1,77 @@
+"""Averages and spread that keep their digits: what is learned of many values of few digits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ember_ml import dtypes, ops
+from ember_ml.tensor import convert
+from ember_ml.tensor.core import Tensor
+
+__all__ = ["Moments", "centered", "is_constant", "moments", "widened"]
+
+
+class Moments(NamedTuple):
+    """Of each column: how many values there are, their average and their variance."""
+
+    count: Tensor
+    mean: Tensor
+    var: Tensor
+
+    def merged(self, other: Moments) -> Moments:
+        """The moments of two sets of values together (Chan, Golub and LeVeque, 1979)."""
+        count = self.count + other.count
+        one = ops.maximum(count, 1.0)
+        mine, step = self.count / one, other.count / one
+        shift = other.mean - self.mean
+        both = Moments(
+            count,
+            self.mean + shift * step,
+            self.var * mine + other.var * step + shift * shift * mine * step,
+        )
+        # A column without values has NaN for its average, which must not spread to the other.
+        return Moments(count, *(self._chosen(other, i, both[i]) for i in (1, 2)))
+
+    def _chosen(self, other: Moments, i: int, both: Tensor) -> Tensor:
+        found = ops.where(other.count == 0, self[i], both)
+        return ops.where(self.count == 0, other[i], found)
+
+
+def widened(x: Tensor) -> Tensor:
+    """In float64, or in float32 on devices that have no float64.
+
+    The sum of a million float32 values has lost three of its seven digits.
+    """
+    spec = x._spec
+    wide = spec.backend.supports(dtypes.float64, spec.device)
+    return convert.cast(x, dtypes.float64 if wide else dtypes.float32)
+
+
+def moments(x: Tensor) -> Moments:
+    """The moments of each column of a matrix, NaN left out."""
+    there = ops.logical_not(ops.isnan(x))
+    count = convert.cast(ops.sum(convert.cast(there, dtypes.int64), axis=0), x.dtype)
+    zero = ops.zeros_like(x)
+    mean = ops.sum(ops.where(there, x, zero), axis=0) / count
+    off = ops.where(there, x - mean, zero)
+    # The second pass tells how far the average is off, and takes that out of the variance.
+    slip = ops.sum(off, axis=0)
+    return Moments(count, mean, (ops.sum(off * off, axis=0) - slip * slip / count) / count)
+
+
+def is_constant(var: Tensor, mean: Tensor, count: Tensor | float) -> Tensor:
+    """True where a variance is no more than the rounding of equal values can leave."""
+    slip = count * ops.finfo(var.dtype).eps
+    return var <= slip * var + (slip * mean) * (slip * mean)
+
+
+def centered(x: Tensor, mean: Tensor) -> Tensor:
+    """`x - mean` in the dtype of `x`, for a `mean` with more digits than that dtype has.
+
+    The average is subtracted in two parts; the first difference is exact for values near it.
+    """
+    if mean.dtype is x.dtype:
+        return x - mean
+    high = convert.cast(mean, x.dtype)
+    low = convert.cast(mean - convert.cast(high, mean.dtype), x.dtype)
+    return (x - high) - low
