@@ -8,7 +8,7 @@ from ember_ml import dtypes, ops
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 
-__all__ = ["Moments", "centered", "is_constant", "moments", "widened"]
+__all__ = ["Moments", "centered", "moments", "widened"]
 
 
 class Moments(NamedTuple):
@@ -31,6 +31,14 @@ class Moments(NamedTuple):
         )
         # A column without values has NaN for its average, which must not spread to the other.
         return Moments(count, *(self._chosen(other, i, both[i]) for i in (1, 2)))
+
+    def spread(self) -> Tensor:
+        """The standard deviation of each column, and 1 for columns of equal values."""
+        # Equal values have no more variance than the rounding of their average can leave.
+        slip = self.count * ops.finfo(self.var.dtype).eps
+        off = slip * self.mean
+        flat = self.var <= slip * self.var + off * off
+        return ops.sqrt(ops.where(flat, ops.ones_like(self.var), self.var))
 
     def _chosen(self, other: Moments, i: int, both: Tensor) -> Tensor:
         found = ops.where(other.count == 0, self[i], both)
@@ -57,12 +65,6 @@ def moments(x: Tensor) -> Moments:
     # The second pass tells how far the average is off, and takes that out of the variance.
     slip = ops.sum(off, axis=0)
     return Moments(count, mean, (ops.sum(off * off, axis=0) - slip * slip / count) / count)
-
-
-def is_constant(var: Tensor, mean: Tensor, count: Tensor | float) -> Tensor:
-    """True where a variance is no more than the rounding of equal values can leave."""
-    slip = count * ops.finfo(var.dtype).eps
-    return var <= slip * var + (slip * mean) * (slip * mean)
 
 
 def centered(x: Tensor, mean: Tensor) -> Tensor:

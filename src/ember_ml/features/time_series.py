@@ -8,7 +8,7 @@ from ember_ml import ops
 from ember_ml.errors import DomainError, DTypeError
 from ember_ml.features import data as given
 from ember_ml.features.base import FeatureExtractor
-from ember_ml.features.moments import is_constant
+from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
@@ -41,22 +41,33 @@ class TimeSeriesFeatures(FeatureExtractor):
         `mask` is of the shape of `data`, or broadcasts to it.
         """
         x = given.floats("TimeSeriesFeatures.extract", data)
-        if mask is None:
-            mean = ops.mean(x, axis=self.axis, keepdims=True)
-            off = x - mean
-            var = ops.mean(off * off, axis=self.axis, keepdims=True)
-            return off / self._spread(var, mean, x.shape[self.axis])
-        kept = ops.broadcast_to(ops.astype(ops.asarray(mask), ops.bool), x.shape)
-        zero = ops.zeros_like(x)
-        count = ops.sum(ops.astype(kept, x.dtype), axis=self.axis, keepdims=True)
-        count = ops.maximum(count, ops.ones_like(count))
-        mean = ops.sum(ops.where(kept, x, zero), axis=self.axis, keepdims=True) / count
-        off = ops.where(kept, x - mean, zero)
-        var = ops.sum(off * off, axis=self.axis, keepdims=True) / count
-        return off / self._spread(var, mean, x.shape[self.axis])
-
-    def _spread(self, var: Tensor, mean: Tensor, length: int) -> Tensor:
+        kept = None
+        if mask is not None:
+            kept = ops.astype(convert.to_tensor(mask, x._spec.backend), ops.bool)
+            kept = ops.broadcast_to(kept, x.shape)
+        off = self._centered(x, kept)
+        # A second time, since the average of many values of few digits is off by some of them.
+        off = self._centered(off, kept)
+        var = self._mean(off * off, kept)
+        # Told by the values themselves: rounding leaves equal ones a variance of their own.
+        flat = self._largest(x, kept) <= -self._largest(-x, kept)
         # Replaced before the root, whose slope at zero is infinite.
-        flat = is_constant(var, mean, float(length))
-        one = ops.ones_like(var)
-        return ops.sqrt(ops.where(flat, one, var + self.epsilon))
+        spread = ops.sqrt(ops.where(flat, ops.ones_like(var), var + self.epsilon))
+        return ops.where(flat, ops.zeros_like(x), off / spread)
+
+    def _mean(self, x: Tensor, kept: Tensor | None) -> Tensor:
+        if kept is None:
+            return ops.mean(x, axis=self.axis, keepdims=True)
+        count = ops.sum(ops.astype(kept, x.dtype), axis=self.axis, keepdims=True)
+        values = ops.where(kept, x, ops.zeros_like(x))
+        total = ops.sum(values, axis=self.axis, keepdims=True)
+        return total / ops.maximum(count, ops.ones_like(count))
+
+    def _centered(self, x: Tensor, kept: Tensor | None) -> Tensor:
+        off = x - self._mean(x, kept)
+        return off if kept is None else ops.where(kept, off, ops.zeros_like(off))
+
+    def _largest(self, x: Tensor, kept: Tensor | None) -> Tensor:
+        if kept is not None:
+            x = ops.where(kept, x, ops.full_like(x, -ops.inf))
+        return ops.max(x, axis=self.axis, keepdims=True)

@@ -111,9 +111,8 @@ STATISTICS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 def _sequences(who: str, data: Any) -> tuple[Tensor, bool]:
     """Data as (batch, time, channels), and whether it was one sequence without a batch."""
     x = given.floats(who, data)
-    if given.is_frame(data):
-        x = x[None, :, :]  # its rows are times
-        return x, True
+    if given.is_frame(data):  # its rows are times
+        return x[None, :, :], True
     if x.ndim == 1:
         return x[None, :, None], True
     if x.ndim == 2:
@@ -195,7 +194,6 @@ class WindowFeatures(FeatureExtractor):
         self.size = _positive("WindowFeatures", "size", size)
         self.stride = _positive("WindowFeatures", "stride", stride)
         self.statistics = _known("WindowFeatures", statistics)
-        self._channels = 1
 
     def windows(self, data: Any, /) -> Tensor:
         """The windows themselves, (batch, windows, size, channels)."""
@@ -209,13 +207,12 @@ class WindowFeatures(FeatureExtractor):
     def extract(self, data: Any, /) -> Tensor:
         """The statistics of each window."""
         x, alone = _sequences("WindowFeatures.extract", data)
-        self._channels = x.shape[2]
         found = _described(self._cut(x), self.statistics)
         return found[0] if alone else found
 
-    def feature_names_out(self) -> list[str]:
-        """The statistics; of several channels (those that came last), with their numbers."""
-        return _names(self.size, self._channels, self.statistics)
+    def feature_names_out(self, channels: int = 1) -> list[str]:
+        """The statistics; of several channels, with their numbers behind them."""
+        return _names(self.size, channels, self.statistics)
 
 
 class TemporalStrideFeatures(FeatureExtractor):
@@ -248,7 +245,6 @@ class TemporalStrideFeatures(FeatureExtractor):
             raise DomainError(f"{who} takes strides that differ, not {self.strides}")
         self.hop = _positive(who, "hop", hop)
         self.statistics = None if statistics is None else _known(who, statistics)
-        self._channels = 1
 
     def perspectives(self, data: Any, /) -> dict[int, Tensor]:
         """By stride, the windows (batch, windows, size, channels)."""
@@ -266,12 +262,11 @@ class TemporalStrideFeatures(FeatureExtractor):
     def extract(self, data: Any, /) -> Tensor:
         """The windows of all strides, side by side."""
         x, alone = _sequences("TemporalStrideFeatures.extract", data)
-        self._channels = x.shape[2]
         seen = self._cut(x).values()
         found = ops.concat([_described(windows, self.statistics) for windows in seen], axis=2)
         return found[0] if alone else found
 
-    def feature_names_out(self) -> list[str]:
+    def feature_names_out(self, channels: int = 1) -> list[str]:
         """The names of a window's features, by stride: s1_t0, s1_t1, s3_t0 and so on."""
-        inner = _names(self.size, self._channels, self.statistics)
+        inner = _names(self.size, channels, self.statistics)
         return [f"s{stride}_{name}" for stride in self.strides for name in inner]

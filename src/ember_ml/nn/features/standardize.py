@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from ember_ml import ops
 from ember_ml.features.base import MatrixExtractor
 from ember_ml.features.data import check_finite
-from ember_ml.features.moments import Moments, centered, is_constant, moments, widened
+from ember_ml.features.moments import Moments, centered, moments, widened
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
@@ -87,9 +87,7 @@ class Standardize(MatrixExtractor):
         self.mean_ = found.mean if self.with_mean or self.with_std else None
         self.var_ = self.scale_ = None
         if self.with_std:
-            self.var_ = found.var
-            flat = is_constant(found.var, found.mean, found.count)
-            self.scale_ = ops.sqrt(ops.where(flat, ops.ones_like(found.var), found.var))
+            self.var_, self.scale_ = found.var, found.spread()
 
     def extract(self, data: TensorLike, /) -> Tensor:
         """The columns of `data`, standardised."""
