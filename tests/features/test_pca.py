@@ -218,9 +218,9 @@ def test_mistakes(backend: str) -> None:
     assert not hasattr(fresh, "components_")
     assert not hasattr(fresh, "no_such_name")
     fitted = features.pca(2).fit(x)
-    with pytest.raises(em.ShapeError, match="got 5 features.*fit was given 6"):
+    with pytest.raises(em.ShapeError, match=r"got 5 features.*fit was given 6"):
         fitted.transform(x[:, :5])
-    with pytest.raises(em.ShapeError, match="got 6 features.*transform gives 2"):
+    with pytest.raises(em.ShapeError, match=r"got 6 features.*transform gives 2"):
         fitted.inverse_transform(x)
     for shape in ((6,), (2, 3, 4)):
         with pytest.raises(em.ShapeError, match=r"takes a matrix \(samples, features\)"):

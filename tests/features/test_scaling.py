@@ -63,7 +63,7 @@ def test_mistakes() -> None:
         features.min_max_features(1, 0)
     with pytest.raises(em.DomainError, match="quantiles 80 and 20"):
         features.robust_features(80, 20)
-    with pytest.raises(em.NotFittedError, match="MaxAbsScale.transform"):
+    with pytest.raises(em.NotFittedError, match=r"MaxAbsScale.transform"):
         features.max_abs_features().transform([[1.0]])
     with pytest.raises(em.DomainError, match="infinite"):
         features.max_abs_features().fit([[float("inf")]])

@@ -101,7 +101,8 @@ class FeatureExtractor(ABC):
     def _forget(self) -> None:
         """Have nothing learned: a `fit` that fails leaves no half of it behind."""
         for name in self.LEARNED:
-            self.__dict__.pop(name, None)
+            if name in self.__dict__:
+                delattr(self, name)
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:

@@ -96,8 +96,10 @@ def _of_array(name: str, array: Array, source: str) -> Values:
         objects = array.astype(object)
         missing = np.fromiter((_is_missing(v) for v in objects), bool, len(objects))
         return Values(name, None, objects, missing, source)
-    raise DTypeError(f"the column {name!r} has dtype {source}; columns hold real numbers, texts, "
-                     f"truth values and times")
+    raise DTypeError(
+        f"the column {name!r} has dtype {source}; columns hold real numbers, texts, "
+        f"truth values and times"
+    )
 
 
 def _microseconds(times: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ember_ml import dtypes, ops
 from ember_ml.backend.contract import Backend
-from ember_ml.errors import DomainError, DTypeError, NotFittedError, ShapeError
+from ember_ml.errors import DomainError, DTypeError, FormatError, ShapeError
 from ember_ml.features.base import FeatureExtractor
 from ember_ml.features.column_types import KINDS, Array, Kind, Values, as_kind, detect, read
 from ember_ml.features.data import is_frame
@@ -205,7 +205,7 @@ class ColumnFeatureExtractor(FeatureExtractor):
         """The features of the rows of a table."""
         self._require_fitted("transform")
         who = "ColumnFeatureExtractor.transform"
-        table, _ = _columns(who, data, self.mean_._spec.backend)
+        table, _ = _columns(who, data, self.mean_)
         absent = [column.name for column in self.columns_ if column.name not in table]
         if absent:
             raise DomainError(f"{who} got no column {absent}; it got {list(table)}")
@@ -317,7 +317,7 @@ class ColumnFeatureExtractor(FeatureExtractor):
         if found.is_fitted:
             found.columns_ = [Column(**column) for column in state["columns_"]]
             if any(column.kind not in KINDS for column in found.columns_):
-                raise NotFittedError("a column is of no known kind")
+                raise FormatError("the state of a ColumnFeatureExtractor has an unknown kind")
         return found
 
 
@@ -325,8 +325,9 @@ class ColumnFeatureExtractor(FeatureExtractor):
 
 
 def _columns(
-    who: str, data: Any, home: Backend | None = None
+    who: str, data: Any, learned: Tensor | None = None
 ) -> tuple[dict[str, Values], Backend]:
+    """The columns of a table, and the backend of those that are tensors, or else the current."""
     if is_frame(data):
         listed = [(str(name), data.iloc[:, i]) for i, name in enumerate(data.columns)]
     elif isinstance(data, Mapping):
@@ -338,8 +339,9 @@ def _columns(
     twice = [name for name, count in Counter(name for name, _ in listed).items() if count > 1]
     if twice:
         raise DomainError(f"{who} got several columns of the name {', '.join(map(repr, twice))}")
-    backend = home or home_of(who, tuple(column for _, column in listed))
-    return {name: read(name, column) for name, column in listed}, backend
+    # In the end they are joined, and the rule is that of the op which does it.
+    home = home_of("concat", (learned, *(column for _, column in listed)))
+    return {name: read(name, column) for name, column in listed}, home
 
 
 def _rows(who: str, table: Mapping[str, Values]) -> int:
@@ -384,6 +386,8 @@ def _distinct(name: str, present: Array) -> int:
 def _plain(value: Any) -> Any:
     """A category as a Python object that files can hold."""
     found = value.item() if isinstance(value, np.generic) else value
+    if isinstance(found, float) and found.is_integer():
+        return int(found)  # integers become floats where one of them is missing
     return found if isinstance(found, str | int | float | bool) else str(found)
 
 

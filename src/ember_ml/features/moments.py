@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from ember_ml import dtypes, ops
 from ember_ml.tensor import convert
@@ -11,7 +11,8 @@ from ember_ml.tensor.core import Tensor
 __all__ = ["Moments", "centered", "moments", "widened"]
 
 
-class Moments(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Moments:
     """Of each column: how many values there are, their average and their variance."""
 
     count: Tensor
@@ -24,13 +25,15 @@ class Moments(NamedTuple):
         one = ops.maximum(count, 1.0)
         mine, step = self.count / one, other.count / one
         shift = other.mean - self.mean
-        both = Moments(
-            count,
-            self.mean + shift * step,
-            self.var * mine + other.var * step + shift * shift * mine * step,
-        )
-        # A column without values has NaN for its average, which must not spread to the other.
-        return Moments(count, *(self._chosen(other, i, both[i]) for i in (1, 2)))
+        mean = self.mean + shift * step
+        var = self.var * mine + other.var * step + shift * shift * mine * step
+
+        def known(both: Tensor, first: Tensor, second: Tensor) -> Tensor:
+            # A column without values has NaN for its average, which must not spread.
+            found = ops.where(other.count == 0, first, both)
+            return ops.where(self.count == 0, second, found)
+
+        return Moments(count, known(mean, self.mean, other.mean), known(var, self.var, other.var))
 
     def spread(self) -> Tensor:
         """The standard deviation of each column, and 1 for columns of equal values."""
@@ -39,10 +42,6 @@ class Moments(NamedTuple):
         off = slip * self.mean
         flat = self.var <= slip * self.var + off * off
         return ops.sqrt(ops.where(flat, ops.ones_like(self.var), self.var))
-
-    def _chosen(self, other: Moments, i: int, both: Tensor) -> Tensor:
-        found = ops.where(other.count == 0, self[i], both)
-        return ops.where(self.count == 0, other[i], found)
 
 
 def widened(x: Tensor) -> Tensor:

@@ -22,8 +22,8 @@ from ember_ml.errors import (
     UnknownKeyError,
 )
 from ember_ml.io.formats import open_source, path_text
+from ember_ml.io.objects import class_of, restore
 from ember_ml.io.progress import ByteProgress
-from ember_ml.io.savable import class_of, restore
 from ember_ml.io.shards import IndexChanged
 from ember_ml.io.source import Source, TensorInfo
 from ember_ml.io.tree import METADATA_KEY, Leaf, Tree, build, leaves, names, prune

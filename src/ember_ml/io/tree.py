@@ -6,7 +6,7 @@ is an object with one of these keys:
     {"tensor": name, ...}       a tensor, with "requires_grad", "dtype", "backend", "device" where
                                 they are not what the file stores or what the text says above
     {"dict": [[key, value], ...]}, {"tuple": [...]}, {"float": "nan"}, {"complex": [1.0, 2.0]}
-    {"object": name, "state": {"dict": ...}}    an object of a class in the table of savable.py
+    {"object": name, "state": {"dict": ...}}    an object of a class in the table of objects.py
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ember_ml import dtypes
 from ember_ml.backend import selection
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, DTypeError, FormatError
-from ember_ml.io.savable import name_of
+from ember_ml.io.objects import name_of
 from ember_ml.tensor import Tensor
 from ember_ml.tensor.convert import asarray, backend_of, to_tensor
 
@@ -365,9 +365,7 @@ def _dict(
     return found
 
 
-def _saved(
-    value: dict[str, Any], node: Callable[[Any, int], Tree], depth: int, what: str
-) -> Saved:
+def _saved(value: dict[str, Any], node: Callable[[Any, int], Tree], depth: int, what: str) -> Saved:
     match value:
         case {"object": str(name), "state": {"dict": list()} as state, **rest} if not rest:
             return Saved(name, node(state, depth))

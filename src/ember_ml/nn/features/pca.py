@@ -87,7 +87,7 @@ class PCA(MatrixExtractor):
         svd_solver: Solver = "auto",
         seed: int = 0,
     ) -> None:
-        self.n_components = n_components
+        self.n_components: Components = n_components
         self.whiten = whiten
         self.center = center
         self.svd_solver: Solver = svd_solver
@@ -207,7 +207,7 @@ def _checked(asked: Components, samples: int, features: int) -> Components:
 def _count(asked: Components, variances: Tensor, ratio: Tensor, samples: int) -> int:
     if isinstance(asked, int):
         return asked
-    if asked == "mle":
+    if not isinstance(asked, float):  # "mle"
         return _most_likely(variances.numpy().astype(np.float64), samples)
     running = np.cumsum(ratio.numpy().astype(np.float64))
     return min(int(np.searchsorted(running, asked, side="right")) + 1, len(running))
@@ -261,7 +261,7 @@ def _randomized(x: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def _randomized_range(x: Tensor, count: int, seed: int, *, right: bool) -> tuple[Tensor, Tensor]:
-    rows, columns = x.shape
+    columns = x.shape[1]
     width = min(count + _OVERSAMPLES, columns)
     # From the host, so that the same seed gives the same directions on every backend.
     draws = np.random.Generator(np.random.Philox(seed)).normal(size=(columns, width))
@@ -302,9 +302,7 @@ def _evidence(variances: np.ndarray[Any, Any], rank: int, samples: int) -> float
     uniform = -rank * math.log(2.0) + sum(
         math.lgamma(d / 2.0) - d / 2.0 * math.log(math.pi) for d in dims.tolist()
     )
-    likelihood = -samples / 2.0 * (
-        float(np.log(kept).sum()) + (features - rank) * math.log(noise)
-    )
+    likelihood = -samples / 2.0 * (float(np.log(kept).sum()) + (features - rank) * math.log(noise))
     free = features * rank - rank * (rank + 1) / 2.0
     flattened = np.concatenate([kept, np.full(features - rank, noise)])
     # The curvature of the likelihood at its top, over pairs of a kept direction and a later one.
