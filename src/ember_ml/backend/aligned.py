@@ -68,7 +68,9 @@ def copy(array: Array, least: int = THRESHOLD) -> Array:
     """The values in new memory, in C order and in this machine's byte order."""
     if array.nbytes < least and array.dtype.isnative:
         return array.copy()
-    out = empty(array.shape, array.dtype.newbyteorder("="), least)
+    # newbyteorder makes another object, with which ufunc.at misses its quick loop.
+    native = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+    out = empty(array.shape, native, least)
     np.copyto(out, array)
     return out
 

@@ -41,6 +41,7 @@ from ember_ml.ops import (
     attention,
     bits,
     calculus,
+    contraction,
     control,
     convolution,
     creation,
@@ -50,10 +51,12 @@ from ember_ml.ops import (
     indexing,
     interchange,
     linearalg,
+    lookup,
     losses,
     manipulation,
     nan_reductions,
     normalization,
+    padding,
     pooling,
     products,
     random,
@@ -62,6 +65,7 @@ from ember_ml.ops import (
     scattering,
     searching,
     signal,
+    stacking,
     statistics,
     stats,
     updates,
@@ -72,6 +76,7 @@ from ember_ml.ops.arranging import *
 from ember_ml.ops.attention import *
 from ember_ml.ops.bits import *
 from ember_ml.ops.calculus import *
+from ember_ml.ops.contraction import *
 from ember_ml.ops.control import *
 from ember_ml.ops.convolution import *
 from ember_ml.ops.creation import *
@@ -81,9 +86,11 @@ from ember_ml.ops.indexing import *
 from ember_ml.ops.info import __array_namespace_info__
 from ember_ml.ops.interchange import *
 from ember_ml.ops.linearalg import matmul, matrix_transpose, tensordot, vecdot
+from ember_ml.ops.lookup import *
 from ember_ml.ops.manipulation import *
 from ember_ml.ops.nan_reductions import *
 from ember_ml.ops.normalization import *
+from ember_ml.ops.padding import *
 from ember_ml.ops.pooling import *
 from ember_ml.ops.products import *
 from ember_ml.ops.reduction import *
@@ -91,6 +98,7 @@ from ember_ml.ops.resizing import *
 from ember_ml.ops.scattering import *
 from ember_ml.ops.searching import *
 from ember_ml.ops.signal import *
+from ember_ml.ops.stacking import *
 from ember_ml.ops.statistics import *
 from ember_ml.ops.updates import *
 
@@ -146,6 +154,7 @@ __all__ += arranging.__all__
 __all__ += attention.__all__
 __all__ += bits.__all__
 __all__ += calculus.__all__
+__all__ += contraction.__all__
 __all__ += control.__all__
 __all__ += convolution.__all__
 __all__ += creation.__all__
@@ -153,9 +162,11 @@ __all__ += data_types.__all__
 __all__ += elementwise.__all__
 __all__ += indexing.__all__
 __all__ += interchange.__all__
+__all__ += lookup.__all__
 __all__ += manipulation.__all__
 __all__ += nan_reductions.__all__
 __all__ += normalization.__all__
+__all__ += padding.__all__
 __all__ += pooling.__all__
 __all__ += products.__all__
 __all__ += reduction.__all__
@@ -163,6 +174,7 @@ __all__ += resizing.__all__
 __all__ += scattering.__all__
 __all__ += searching.__all__
 __all__ += signal.__all__
+__all__ += stacking.__all__
 __all__ += statistics.__all__
 __all__ += updates.__all__
 

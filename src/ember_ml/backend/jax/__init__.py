@@ -16,7 +16,7 @@ from ember_ml import devices as _devices
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
-from ember_ml.backend.jax import hosting, kernels, layouts, linearalg
+from ember_ml.backend.jax import hosting, kernels, layouts, linearalg, scattering
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ShapeError, UnsupportedOpError
 from ember_ml.tensor.layout import Layout
@@ -43,7 +43,7 @@ class JaxBackend(Backend):
     native_types = (jax.Array,)
     native_dtypes = {d: d.numpy for d in dtypes.ALL}
     namespaces = {"": (jnp,), "linalg": (jnp.linalg,), "fft": (jnp.fft,)}
-    overrides = kernels.OVERRIDES | linearalg.OVERRIDES
+    overrides = kernels.OVERRIDES | linearalg.OVERRIDES | scattering.OVERRIDES
     defers = True
 
     def __init__(self, module: ModuleType) -> None:

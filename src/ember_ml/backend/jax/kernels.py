@@ -48,6 +48,11 @@ def _matmul(x: NativeArray, y: NativeArray) -> NativeArray:
     return jnp.matmul(x, y, precision="highest")
 
 
+def _contract(arrays: list[NativeArray], terms: Any, output: Any) -> NativeArray:
+    pairs = (part for pair in zip(arrays, terms, strict=True) for part in pair)
+    return jnp.einsum(*pairs, output, precision="highest")
+
+
 _COMPILED: Final[dict[str, Kernel]] = {
     # jnp.ufunc objects in Python around their compiled function.
     "add": _compiled(jnp.add),
@@ -62,6 +67,7 @@ _COMPILED: Final[dict[str, Kernel]] = {
     "minimum": _compiled(jnp.minimum),
     "multiply": _compiled(jnp.multiply),
     "negative": _compiled(jnp.negative),
+    "popcount": _compiled(jax.lax.population_count),
     "subtract": _compiled(jnp.subtract),
     "matmul": _compiled(_matmul),
     # Moves of values, which JAX does not compile by itself.
@@ -73,6 +79,7 @@ _COMPILED: Final[dict[str, Kernel]] = {
     "reshape": _compiled(jnp.reshape, (1,)),
     "stack": _compiled(jnp.stack, (1,)),
     "where": _compiled(jnp.where),
+    "contract": _compiled(_contract, (1, 2)),
 }
 copy: Final = _compiled(jnp.copy)
 # The second argument is a NumPy dtype.
@@ -245,4 +252,5 @@ OVERRIDES: Final[dict[str, Kernel]] = (
     | _REDUCTIONS
 )
 OVERRIDES["var"] = var
+OVERRIDES["stop_gradient"] = jax.lax.stop_gradient
 OVERRIDES.update({name: _of_values(name) for name in ("nonzero", "unique_all", "unique_values")})

@@ -16,7 +16,15 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
-from ember_ml.backend.mlx import elementwise, indexing, kernels, layouts, linearalg, summation
+from ember_ml.backend.mlx import (
+    elementwise,
+    indexing,
+    kernels,
+    layouts,
+    linearalg,
+    scattering,
+    summation,
+)
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError
@@ -39,7 +47,12 @@ class MlxBackend(Backend):
         if d is not dtypes.complex128
     }
     namespaces = {"": (mx,), "fft": (mx.fft,)}
-    overrides = {**elementwise.OVERRIDES, **kernels.OVERRIDES, **linearalg.OVERRIDES}
+    overrides = {
+        **elementwise.OVERRIDES,
+        **kernels.OVERRIDES,
+        **linearalg.OVERRIDES,
+        **scattering.OVERRIDES,
+    }
     whole = summation.WHOLE
     # mx.repeat takes one count for all; mx.count_nonzero counts in int32.
     shadowed = frozenset(("count_nonzero", "repeat", "unique", "var"))

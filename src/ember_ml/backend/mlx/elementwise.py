@@ -12,7 +12,15 @@ from ember_ml.backend.contract import Kernel
 from ember_ml.backend.mlx.hosting import evaluated
 from ember_ml.errors import DomainError, IntegerDivisionError
 
-__all__ = ["COMPLEX", "FLOAT64", "INTEGERS", "OVERRIDES", "WIDE", "through_float32"]
+__all__ = [
+    "COMPLEX",
+    "FLOAT64",
+    "INTEGERS",
+    "OVERRIDES",
+    "WIDE",
+    "through_float32",
+    "values_known",
+]
 
 Array = Any  # mx.array; its operators are untyped
 
@@ -20,7 +28,7 @@ Array = Any  # mx.array; its operators are untyped
 _BITS: Final = {2: mx.int16, 4: mx.int32, 8: mx.int64}
 
 
-def _values_known(x: Array) -> bool:
+def values_known(x: Array) -> bool:
     """True where checks that read values run: eager, and where the user has them."""
     where = checks.mode()
     on_cpu = mx.default_device().type == mx.DeviceType.cpu
@@ -86,7 +94,7 @@ def _divisor(name: str, x: Array, y: Array) -> tuple[Array, Array | None]:
 
     Zero and the smallest integer by -1 end the process.
     """
-    if _values_known(y):
+    if values_known(y):
         if mx.any(y == 0).item():
             raise IntegerDivisionError(f"ops.{name} got an integer divisor of zero")
     else:
@@ -111,7 +119,7 @@ def integer_remainder(x: Array, y: Array) -> Array:
 
 
 def integer_pow(x: Array, y: Array) -> Array:
-    if mx.issubdtype(y.dtype, mx.signedinteger) and _values_known(y) and mx.any(y < 0).item():
+    if mx.issubdtype(y.dtype, mx.signedinteger) and values_known(y) and mx.any(y < 0).item():
         raise DomainError("ops.pow takes no negative integer exponents for integers; cast to float")
     return mx.power(x, y)
 

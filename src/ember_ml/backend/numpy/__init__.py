@@ -10,7 +10,7 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
-from ember_ml.backend.numpy import kernels, layouts
+from ember_ml.backend.numpy import kernels, layouts, scattering
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
@@ -50,7 +50,7 @@ class NumpyBackend(Backend):
     native_types = (np.ndarray,)
     native_dtypes = {d: d.numpy for d in dtypes.ALL}
     namespaces = {"": (np,), "linalg": (np.linalg,), "fft": (np.fft,)}
-    overrides = kernels.OVERRIDES
+    overrides = {**kernels.OVERRIDES, **scattering.OVERRIDES}
     mutable = True
     reverses = True
     settles = True

@@ -155,6 +155,11 @@ def pow(x: Array, y: Array) -> Any:
     return np.power(x, y)
 
 
+def popcount(x: Array) -> Any:
+    # NumPy counts the bits of the absolute value.
+    return np.bitwise_count(x.view(f"u{x.itemsize}")).astype(x.dtype)
+
+
 def imag(x: Array) -> Any:
     return np.imag(x).copy() if x.dtype.kind == "c" else np.zeros_like(x)
 
@@ -355,6 +360,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
             floor_divide,
             remainder,
             pow,
+            popcount,
             imag,
             real,
             expm1,

@@ -3,8 +3,12 @@
 from typing import Final
 
 from ember_ml.backend.contract import Kernel
-from ember_ml.backend.portable import standard
+from ember_ml.backend.portable import bits, contraction, standard
 
 __all__ = ["KERNELS"]
 
-KERNELS: Final[dict[str, Kernel]] = {**standard.KERNELS}
+KERNELS: Final[dict[str, Kernel]] = {
+    **standard.KERNELS,
+    **bits.KERNELS,
+    **contraction.KERNELS,
+}

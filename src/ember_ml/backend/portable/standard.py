@@ -82,6 +82,10 @@ def reciprocal(xp: Kernels, x: NativeArray) -> NativeArray:
     return xp.divide(xp.full((), 1, x), x)
 
 
+def stop_gradient(xp: Kernels, x: NativeArray) -> NativeArray:
+    return xp._backend.detach(x)
+
+
 def positive(xp: Kernels, x: NativeArray) -> NativeArray:
     return xp._backend.copy(x)
 
@@ -132,6 +136,7 @@ KERNELS: Final[dict[str, Kernel]] = {
         isin,
         searchsorted,
         reciprocal,
+        stop_gradient,
         positive,
         hypot,
         signbit,

@@ -27,6 +27,7 @@ from ember_ml.backend.torch import (
     indexing,
     kernels,
     layouts,
+    scattering,
     tracing,
     unsigned,
 )
@@ -50,7 +51,7 @@ class TorchBackend(Backend):
     native_types = (torch.Tensor,)
     native_dtypes = {d: getattr(torch, d.name) for d in dtypes.ALL}
     namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
-    overrides = kernels.OVERRIDES
+    overrides = {**kernels.OVERRIDES, **scattering.OVERRIDES}
     whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -122,6 +122,14 @@ def _expm1(x: Tensor) -> Tensor:
     return torch.complex(real, imag)
 
 
+# --- Products of several operands ----------------------------------------------------------
+
+
+def contract(arrays: list[Tensor], terms: Any, output: Any) -> Any:
+    pairs = (part for pair in zip(arrays, terms, strict=True) for part in pair)
+    return torch.einsum(*pairs, output)
+
+
 # --- By kind ----------------------------------------------------------------------------------
 
 _EXACT: Final[dict[str, Kernel]] = {
@@ -140,6 +148,7 @@ BY_KIND: Final[dict[str, dict[str, Kernel]]] = {
         "sign": sign,
         "floor_divide": floor_divide,
         "remainder": remainder,
+        "contract": contract,
     },
     "complex floating": {
         # torch scales the second operand by 1 + 0j first, which makes NaN of infinities.
@@ -157,5 +166,6 @@ BY_KIND: Final[dict[str, dict[str, Kernel]]] = {
         "log1p": _log1p,
         "tanh": _tanh,
         "expm1": _expm1,
+        "contract": contract,
     },
 }

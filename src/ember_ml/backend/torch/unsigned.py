@@ -39,9 +39,10 @@ _TOP_BIT: Final = {
 # The same bits come out, whatever the sign is taken to be.
 _BY_BITS: Final = frozenset(
     "add bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_xor broadcast_to concat "
+    "contract popcount "
     "cumulative_prod cumulative_sum flip matmul matrix_transpose multiply negative permute_dims "
-    "positive prod repeat reshape roll square stack subtract sum take take_along_axis tile tril "
-    "triu where".split()
+    "positive prod repeat reshape roll scatter_add scatter_mul square stack subtract sum take "
+    "take_along_axis tile tril triu where".split()
 )
 # What comes out are truth values or counts.
 _BY_EQUALITY: Final = frozenset(
@@ -66,6 +67,8 @@ def kernel(backend: TorchBackend, name: str, dtype: DType) -> Kernel:
         return torch.clone
     if name == "unique_all":
         return _unique_all(backend.kernel(name, SIGNED[dtype]))
+    if name in ("scatter_max", "scatter_min"):
+        return _scatter_extreme(backend.kernel(name, SIGNED[dtype]))
     for family, turned, back in (
         (_BY_BITS, False, True),
         (_BY_EQUALITY, False, False),
@@ -103,6 +106,15 @@ def _turned(x: torch.Tensor) -> torch.Tensor:
 
 def _turn(x: torch.Tensor) -> torch.Tensor:
     return torch.bitwise_xor(x, _TOP_BIT[x.dtype])
+
+
+def _scatter_extreme(run: Kernel) -> Kernel:
+    def kernel(x: torch.Tensor, *options: Any) -> torch.Tensor:
+        values = _turned(x)
+        # Places without a value hold zero once they are turned back.
+        return _turn(run(values, *options, _TOP_BIT[values.dtype])).view(x.dtype)
+
+    return kernel
 
 
 def _unique_all(run: Kernel) -> Kernel:
