@@ -1,4 +1,7 @@
-"""Transformers of features: fitted on data, applied to more of it, saved by `em.save`."""
+"""Transformers of features: fitted on data, applied to more of it, saved by `em.save`.
+
+`one_hot` and `scatter` learn nothing, and are those of `ops`.
+"""
 
 from ember_ml.nn.features.normalize import Normalize, normalize_features
 from ember_ml.nn.features.pca import PCA, pca
@@ -11,6 +14,7 @@ from ember_ml.nn.features.scaling import (
     robust_features,
 )
 from ember_ml.nn.features.standardize import Standardize, standardize_features
+from ember_ml.ops import one_hot, scatter
 
 __all__ = [
     "PCA",
@@ -22,7 +26,9 @@ __all__ = [
     "max_abs_features",
     "min_max_features",
     "normalize_features",
+    "one_hot",
     "pca",
     "robust_features",
+    "scatter",
     "standardize_features",
 ]
