@@ -11,6 +11,7 @@ from sklearn.decomposition import PCA as Reference
 
 import ember_ml as em
 from ember_ml import ops
+from ember_ml.backend import selection
 from ember_ml.nn import features
 
 Array = np.ndarray[Any, Any]
@@ -246,3 +247,15 @@ def test_mistakes(backend: str) -> None:
             features.pca().fit(ops.asarray([[1.0, 2.0], [bad, 3.0]]))
     with pytest.raises(em.DTypeError, match="real numbers, not complex64"):
         features.pca().fit(ops.astype(x, "complex64"))
+
+
+def test_devices_without_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = selection.load("numpy")
+    monkeypatch.setattr(type(home), "supports", lambda self, dtype, device: dtype != "float64")
+    x = samples(60, 6).astype(np.float32)
+    ours = features.pca(3).fit(ops.asarray(x))
+    assert ours.components_.dtype == "float32"
+    agree(ours, Reference(3).fit(x.astype(np.float64)), 1e-4)
+    scaled = features.standardize_features().fit(ops.asarray(x))
+    assert scaled.mean_ is not None
+    assert scaled.mean_.dtype == "float32"
