@@ -86,12 +86,16 @@ def _pandas_array(who: str, x: Any) -> np.ndarray[Any, Any]:
     return np.asarray(x.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan))
 
 
-def check_finite(who: str, x: Tensor, *, nan: bool = False) -> None:
-    """DomainError where a value is infinite, or NaN unless `nan` allows it."""
+def check_finite(who: str, x: Tensor, *, nan: bool = False) -> bool:
+    """True where all values are finite; DomainError where one is not, but NaN where `nan` is."""
     from ember_ml import ops
 
-    wrong = ops.isinf(x) if nan else ops.logical_not(ops.isfinite(x))
-    if bool(ops.any(wrong).item()):
-        count = int(ops.count_nonzero(wrong).item())
+    finite = ops.isfinite(x)
+    if bool(ops.all(finite).item()):
+        return True
+    wrong = ops.isinf(x) if nan else ops.logical_not(finite)
+    count = int(ops.count_nonzero(wrong).item())
+    if count:
         what = "infinite" if nan else "NaN or infinite"
         raise DomainError(f"{who} got {count} of {x.size} values that are {what}")
+    return False

@@ -54,8 +54,14 @@ def widened(x: Tensor) -> Tensor:
     return convert.cast(x, dtypes.float64 if wide else dtypes.float32)
 
 
-def moments(x: Tensor) -> Moments:
-    """The moments of each column of a matrix, NaN left out."""
+def moments(x: Tensor, *, finite: bool = False) -> Moments:
+    """The moments of each column of a matrix, NaN left out; quicker where all is `finite`."""
+    if finite:
+        mean = ops.mean(x, axis=0)
+        off = x - mean
+        slip = ops.mean(off, axis=0)
+        var = ops.mean(off * off, axis=0) - slip * slip
+        return Moments(ops.full_like(mean, float(x.shape[0])), mean, var)
     there = ops.logical_not(ops.isnan(x))
     count = convert.cast(ops.sum(convert.cast(there, dtypes.int64), axis=0), x.dtype)
     zero = ops.zeros_like(x)

@@ -53,7 +53,8 @@ class Normalize(MatrixExtractor):
         self._check()
         sample = self._sample(x)
         check_finite("Normalize.fit", sample)
-        self.norms_ = self.norms(widened(sample))
+        # A row has few values, a column may have many, whose sum would lose digits.
+        self.norms_ = self.norms(sample if self.axis == 1 else widened(sample))
         return self
 
     def norms(self, x: Tensor, /) -> Tensor:

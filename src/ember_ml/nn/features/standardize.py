@@ -68,8 +68,8 @@ class Standardize(MatrixExtractor):
         return self
 
     def _moments(self, call: str, sample: Tensor) -> Moments:
-        check_finite(f"Standardize.{call}", sample, nan=True)
-        return moments(widened(sample))
+        finite = check_finite(f"Standardize.{call}", sample, nan=True)
+        return moments(widened(sample), finite=finite)
 
     def _seen(self, like: Moments) -> Moments:
         count = self.n_samples_seen_
