@@ -27,6 +27,7 @@ PUBLIC = [
     "FormatError",
     "IntegerDivisionError",
     "LinAlgError",
+    "NotFittedError",
     "OutOfBoundsError",
     "ReadOnlyError",
     "ShapeError",
@@ -46,6 +47,7 @@ PUBLIC = [
     "complex64",
     "dtypes",
     "errors",
+    "features",
     "float16",
     "float32",
     "float64",
@@ -353,6 +355,17 @@ def test_names_of_the_tensor_module() -> None:
     assert tensor.EmberTensor is tensor.Tensor is ember_ml.Tensor
 
 
+def test_names_of_the_features() -> None:
+    from ember_ml.nn import features
+
+    for name in ["pca", "standardize_features", "normalize_features", "one_hot", "scatter"]:
+        assert callable(getattr(features, name))
+    assert ember_ml.nn.features is features
+    assert (features.one_hot, features.scatter) == (ops.one_hot, ops.scatter)
+    assert ember_ml.features.base.FeatureExtractor is ember_ml.features.FeatureExtractor
+    assert issubclass(features.PCA, ember_ml.features.FeatureExtractor)
+
+
 def test_import_loads_no_optional_package() -> None:
     program = "import sys, json, ember_ml; print(json.dumps(sorted(sys.modules)))"
     out = subprocess.run(
@@ -360,10 +373,25 @@ def test_import_loads_no_optional_package() -> None:
     )
     loaded = {name.partition(".")[0] for name in json.loads(out.stdout)}
     optional = {"torch", "jax", "jaxlib", "mlx", "onnx", "onnxruntime", "matplotlib", "scipy"}
+    optional |= {"pandas", "sklearn"}
     late = {"rich", "typer", "safetensors", "asyncio", "hypothesis", "pytest", "array_api_compat"}
     assert loaded & (optional | late | {"ml_dtypes"}) == set()
     assert "ember_ml.io" not in json.loads(out.stdout)  # em.save and em.load bring it
-    assert {"io", "load", "save"} <= set(dir(ember_ml))
+    assert "ember_ml.features" not in json.loads(out.stdout)
+    assert {"features", "io", "load", "save"} <= set(dir(ember_ml))
+
+
+def test_features_load_neither_pandas_nor_files() -> None:
+    program = (
+        "import sys; from ember_ml import features; from ember_ml.nn import features as nn;"
+        "nn.pca().fit_transform([[1.0], [2.0]]);"
+        "features.ColumnFeatureExtractor().fit_transform({'a': [1, 2]});"
+        "print(*(name in sys.modules for name in ('pandas', 'rich', 'ember_ml.io', 'scipy')))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    assert out.stdout.split() == ["False"] * 4
 
 
 def test_a_backend_loads_only_itself() -> None:

@@ -47,6 +47,7 @@ from ember_ml.errors import (
     FormatError,
     IntegerDivisionError,
     LinAlgError,
+    NotFittedError,
     OutOfBoundsError,
     ReadOnlyError,
     ShapeError,
@@ -71,7 +72,7 @@ from ember_ml.devices import (
 from ember_ml.ops import from_jax, from_mlx, from_numpy, from_torch
 
 if _TYPE_CHECKING:
-    from ember_ml import io
+    from ember_ml import features, io
     from ember_ml.io import load, save
 
 __version__ = "0.1.0"
@@ -91,6 +92,7 @@ __all__ = [
     "FormatError",
     "IntegerDivisionError",
     "LinAlgError",
+    "NotFittedError",
     "OutOfBoundsError",
     "ReadOnlyError",
     "ShapeError",
@@ -110,6 +112,7 @@ __all__ = [
     "complex128",
     "dtypes",
     "errors",
+    "features",
     "float16",
     "float32",
     "float64",
@@ -153,6 +156,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
+    if name == "features":
+        from importlib import import_module
+
+        return import_module("ember_ml.features")
     # Files need modules that would double the cost of our import.
     if name in ("io", "load", "save"):
         from importlib import import_module

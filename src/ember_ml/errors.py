@@ -16,6 +16,7 @@
     ├── DeviceError             (ValueError)   a device that does not exist, or two in one call
     ├── FormatError             (ValueError)   a file that is malformed or of an unknown format
     ├── UnknownKeyError         (KeyError)     a name that a file does not hold
+    ├── NotFittedError          (ValueError, AttributeError)   a transformer used before fit
     └── UnsupportedOpError      (NotImplementedError)   an op the backend has no kernel for
 
 Each also derives from the built-in exception that users of NumPy and PyTorch catch today.
@@ -37,6 +38,7 @@ __all__ = [
     "FormatError",
     "IntegerDivisionError",
     "LinAlgError",
+    "NotFittedError",
     "OutOfBoundsError",
     "ReadOnlyError",
     "ShapeError",
@@ -114,6 +116,13 @@ class UnknownKeyError(EmberError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError would show the text quoted, as if it were the key
+
+
+class NotFittedError(EmberError, ValueError, AttributeError):
+    """What `fit` would have learned is asked for, and `fit` was not called.
+
+    AttributeError, as in scikit-learn: `hasattr(pca, "components_")` tells whether it was.
+    """
 
 
 class UnsupportedOpError(EmberError, NotImplementedError):

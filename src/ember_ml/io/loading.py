@@ -22,6 +22,7 @@ from ember_ml.errors import (
     UnknownKeyError,
 )
 from ember_ml.io.formats import open_source, path_text
+from ember_ml.io.objects import class_of, restore
 from ember_ml.io.progress import ByteProgress
 from ember_ml.io.shards import IndexChanged
 from ember_ml.io.source import Source, TensorInfo
@@ -46,7 +47,7 @@ def load(
     mmap: bool = True,
     keys: Keys = None,
 ) -> Any:
-    """The tree of tensors that a file holds; no code of the file runs.
+    """The tree of tensors and objects that a file holds; no code of the file runs.
 
     Tensors saved by `em.save` come back on the backend and device they were on, those of other
     programs on the current ones; `backend` and `device` decide for all. With `mmap`, values are
@@ -86,7 +87,27 @@ def _load(source: Source, home: _Home, keys: Keys) -> Tree:
     source.prepare(needed)
     total = sum(source.info(name).nbytes for name in needed)
     with ByteProgress(f"loading {os.path.basename(source.path)}", total) as progress:
-        return build(tree, lambda leaf: home.tensor(leaf, source, progress))
+        return build(
+            tree,
+            lambda leaf: home.tensor(leaf, source, progress),
+            lambda name: _maker(name, source.path),
+        )
+
+
+def _maker(name: str, path: str) -> Callable[[Tree], object]:
+    """What makes an object of its state; errors tell the file."""
+    try:
+        kind = class_of(name)
+    except FormatError as error:
+        raise FormatError(f"'{path}': {error}") from None
+
+    def make(state: Tree) -> object:
+        try:
+            return restore(kind, name, state)
+        except FormatError as error:
+            raise FormatError(f"'{path}': {error}") from error.__cause__
+
+    return make
 
 
 def _wanted(keys: Keys, there: list[str], path: str) -> Callable[[str], bool]:

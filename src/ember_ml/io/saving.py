@@ -31,6 +31,7 @@ def save(
 ) -> None:
     """Save a tensor, or dicts, lists and tuples of tensors, numbers, strings and None.
 
+    Objects of the classes that `em.io.savable` knows are saved as well, alone or in a tree.
     The suffix tells the format: `.safetensors`, also meant where there is none; `.npy` for one
     tensor, `.npz` for a flat dict. A directory or `....safetensors.index.json` gets a checkpoint
     in shards of at most `max_shard_size` ("5GB"), which splits a `.safetensors` file as well.

@@ -6,6 +6,7 @@ is an object with one of these keys:
     {"tensor": name, ...}       a tensor, with "requires_grad", "dtype", "backend", "device" where
                                 they are not what the file stores or what the text says above
     {"dict": [[key, value], ...]}, {"tuple": [...]}, {"float": "nan"}, {"complex": [1.0, 2.0]}
+    {"object": name, "state": {"dict": ...}}    an object of a class in the table of objects.py
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from ember_ml import dtypes
 from ember_ml.backend import selection
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, DTypeError, FormatError
+from ember_ml.io.objects import name_of
 from ember_ml.tensor import Tensor
 from ember_ml.tensor.convert import asarray, backend_of, to_tensor
 
 __all__ = [
     "METADATA_KEY",
     "Leaf",
+    "Saved",
     "Tree",
     "build",
     "decode",
@@ -40,9 +43,11 @@ __all__ = [
     "prune",
 ]
 
-# Dicts, lists and tuples of numbers, strings, None and tensors, nested; leaves in their place.
+# Dicts, lists and tuples of numbers, strings, None, tensors and savable objects, nested; Leaf and
+# Saved stand in the place of the last two.
 Tree = Any
 
+_CONTAINERS = (dict, list, tuple)
 METADATA_KEY = "ember_ml"
 ROOT = "tensor"  # the name of a tensor that is saved alone
 MAX_DEPTH = 64
@@ -59,6 +64,14 @@ class Leaf:
     backend: str | None = None
     device: str | None = None
     requires_grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The place of an object in a tree: the name of its class, and its state, a tree as well."""
+
+    name: str
+    state: Tree
 
 
 # --- From the user's tree to names ----------------------------------------------------------
@@ -95,6 +108,8 @@ def flatten(tree: Tree) -> tuple[Tree, dict[str, Tensor]]:
                 f"em.save got a tree that is nested deeper than {MAX_DEPTH} levels, "
                 f"or that holds itself, at '{'.'.join(path[:4])}...'"
             )
+        if type(node) not in _CONTAINERS and (name := name_of(type(node))) is not None:
+            return Saved(name, walk(dict(node.state_dict()), path))  # type: ignore[attr-defined]  # the table holds classes that have it
         if isinstance(node, Mapping):
             return {_key(k, path): walk(v, (*path, str(k))) for k, v in node.items()}
         if isinstance(node, tuple):
@@ -105,7 +120,7 @@ def flatten(tree: Tree) -> tuple[Tree, dict[str, Tensor]]:
             return place(node, True, path)
         raise DTypeError(
             f"em.save got {type(node).__name__} at {_where(path)}; a tree holds tensors, arrays, "
-            f"numbers, strings and None in dicts, lists and tuples"
+            f"numbers, strings, None and savable objects (em.io.savable) in dicts, lists and tuples"
         )
 
     return walk(tree, ()), tensors
@@ -145,6 +160,8 @@ def leaves(tree: Tree) -> Iterator[Leaf]:
     """The leaves of a tree, in order."""
     if isinstance(tree, Leaf):
         yield tree
+    elif isinstance(tree, Saved):
+        yield from leaves(tree.state)
     elif isinstance(tree, dict | list | tuple):
         for node in tree.values() if isinstance(tree, dict) else tree:
             yield from leaves(node)
@@ -152,23 +169,32 @@ def leaves(tree: Tree) -> Iterator[Leaf]:
 
 def names(tree: Tree, path: str = "") -> Iterator[str]:
     """The names of all values of a tree, those of its numbers and strings included."""
-    if isinstance(tree, dict | list | tuple):
+    if isinstance(tree, Saved):
+        yield from names(tree.state, path)
+    elif isinstance(tree, dict | list | tuple):
         for key, node in tree.items() if isinstance(tree, dict) else enumerate(tree):
             yield from names(node, f"{path}.{key}" if path else str(key))
     else:
         yield tree.name if isinstance(tree, Leaf) else path
 
 
-def build(tree: Tree, tensor: Callable[[Leaf], Tensor]) -> Tree:
-    """The tree with tensors in place of its leaves."""
+def build(
+    tree: Tree,
+    tensor: Callable[[Leaf], Tensor],
+    maker: Callable[[str], Callable[[Tree], object]],
+) -> Tree:
+    """The tree with tensors and objects in their places; `maker` gives what makes an object."""
     if isinstance(tree, Leaf):
         return tensor(tree)
+    if isinstance(tree, Saved):
+        make = maker(tree.name)  # an unknown name is found before values are read
+        return make(build(tree.state, tensor, maker))
     if isinstance(tree, dict):
-        return {key: build(node, tensor) for key, node in tree.items()}
+        return {key: build(node, tensor, maker) for key, node in tree.items()}
     if isinstance(tree, list):
-        return [build(node, tensor) for node in tree]
+        return [build(node, tensor, maker) for node in tree]
     if isinstance(tree, tuple):
-        return tuple(build(node, tensor) for node in tree)
+        return tuple(build(node, tensor, maker) for node in tree)
     return tree
 
 
@@ -176,7 +202,10 @@ _NOTHING: Any = object()
 
 
 def prune(tree: Tree, wanted: Callable[[str], bool]) -> Tree:
-    """The tree without what is not wanted; in lists and tuples None keeps its place."""
+    """The tree without what is not wanted; in lists and tuples None keeps its place.
+
+    An object of which a part is not wanted is no object any more, and leaves a dict.
+    """
     found = _pruned(tree, wanted, "")
     return {} if found is _NOTHING else found
 
@@ -185,6 +214,10 @@ def _pruned(tree: Tree, wanted: Callable[[str], bool], name: str) -> Tree:
     def inner(key: object, node: Tree) -> Tree:
         return _pruned(node, wanted, f"{name}.{key}" if name else str(key))
 
+    if isinstance(tree, Saved):
+        if all(wanted(part) for part in list(names(tree.state, name)) or [name]):
+            return tree
+        return _pruned(tree.state, wanted, name)
     if isinstance(tree, dict):
         kept = {k: v for k, n in tree.items() if (v := inner(k, n)) is not _NOTHING}
         return kept or _NOTHING
@@ -207,6 +240,8 @@ def encode(tree: Tree) -> str:
     def node(value: Tree) -> Any:
         if isinstance(value, Leaf):
             return _leaf_text(value, backend, device)
+        if isinstance(value, Saved):
+            return {"object": value.name, "state": node(value.state)}
         if isinstance(value, dict):
             return {"dict": [[_scalar(k), node(v)] for k, v in value.items()]}
         if isinstance(value, tuple):
@@ -299,6 +334,8 @@ def decode(text: str, what: str) -> Tree:
             return value
         if "tensor" in value:
             return _leaf(_Fields(value, what), backend, device)
+        if "object" in value:
+            return _saved(value, node, depth, what)
         kind, inner = next(iter(value.items()), ("", None))
         if len(value) == 1 and isinstance(inner, list):
             if kind == "tuple":
@@ -326,6 +363,13 @@ def _dict(
     if len(found) != len(pairs):
         raise FormatError(f"{what} has a dict in which a key occurs twice")
     return found
+
+
+def _saved(value: dict[str, Any], node: Callable[[Any, int], Tree], depth: int, what: str) -> Saved:
+    match value:
+        case {"object": str(name), "state": {"dict": list()} as state, **rest} if not rest:
+            return Saved(name, node(state, depth))
+    raise FormatError(f"{what} has an object without a name or without a state that is a dict")
 
 
 def _number(value: dict[str, Any], what: str) -> complex | float:
