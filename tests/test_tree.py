@@ -19,7 +19,7 @@ class State(NamedTuple):
     var: Any
 
 
-Plain = namedtuple("Plain", "x y")  # noqa: PYI024 - the older way makes named tuples as well
+Plain = namedtuple("Plain", "x y")  # the older way makes named tuples as well
 
 LEAVES = st.integers() | st.floats(allow_nan=False) | st.text(max_size=3)
 TREES = st.recursive(

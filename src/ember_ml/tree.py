@@ -1,4 +1,4 @@
-"""Trees: nested tuples, lists, dicts, named tuples and None, with tensors or anything else as leaves.
+"""Trees: nested tuples, lists, dicts, named tuples and None, with tensors or others as leaves.
 
     leaves, structure = tree.flatten({"w": w, "b": [b, None]})
     tree.unflatten(structure, leaves)
@@ -176,7 +176,8 @@ def register(
     """Make instances of a class nodes of trees.
 
     `flatten(node)` gives the children and what else is to be kept, which must compare and hash;
-    `unflatten(kept, children)` builds the node again. `step(kept, place)` names a child in messages.
+    `unflatten(kept, children)` builds the node again. `step(kept, place)` names a child in
+    messages.
 
     >>> class Pair:
     ...     def __init__(self, left, right):
@@ -348,7 +349,8 @@ def require_same(
     if found is not None:
         place = f"at {found[0]} " if found[0] else ""
         raise ShapeError(
-            f"{name} got trees that differ: {place}{what[0]} has {found[1]} and {what[1]} {found[2]}"
+            f"{name} got trees that differ: {place}{what[0]} has {found[1]} "
+            f"and {what[1]} {found[2]}"
         )
 
 

@@ -17,6 +17,7 @@ from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.jax import hosting, kernels, layouts, linearalg
+from ember_ml.backend.jax.control import JaxControl
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ShapeError, UnsupportedOpError
 from ember_ml.tensor.layout import Layout
@@ -45,6 +46,7 @@ class JaxBackend(Backend):
     namespaces = {"": (jnp,), "linalg": (jnp.linalg,), "fft": (jnp.fft,)}
     overrides = kernels.OVERRIDES | linearalg.OVERRIDES
     defers = True
+    control_class = JaxControl
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)

@@ -30,6 +30,7 @@ from ember_ml.backend.torch import (
     tracing,
     unsigned,
 )
+from ember_ml.backend.torch.control import TorchControl
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
@@ -54,6 +55,7 @@ class TorchBackend(Backend):
     whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True
+    control_class = TorchControl
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)
