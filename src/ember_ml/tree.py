@@ -367,9 +367,10 @@ def spread(prefix: Tree, structure: Structure, name: str, root: str = "") -> lis
     if prefix is None or how is None:
         return [prefix] * structure.leaf_count
     children: Iterable[Any]
+    aux: Hashable
     if kind is dict:
-        keys = _sorted(prefix)
-        children, aux = [prefix[key] for key in keys], keys
+        aux = keys = _sorted(prefix)
+        children = [prefix[key] for key in keys]
     else:
         children, aux = how.flatten(prefix)
     if kind is not structure.kind or aux != structure.aux:

@@ -80,8 +80,11 @@ class Control:
             f"use ops.fori_loop or ops.scan with a fixed number of steps, or do not compile it"
         )
 
-    def compiles(self, natives: Natives, length: int) -> bool:
-        """True where a loop of known length is to be run by `scan` and not by Python."""
+    def loops(self, natives: Natives, length: int, records: bool) -> bool:
+        """True where a loop of known length is to be run by `scan` and not by Python.
+
+        `records` says that gradients are recorded step by step.
+        """
         return False
 
     def scan(
@@ -96,13 +99,12 @@ class Control:
         reverse: bool,
         unroll: int,
     ) -> tuple[list[NativeArray], list[NativeArray]]:
-        """The last carry and the stacked results of `body(carry, row)`; see `compiles`."""
+        """The last carry and the stacked results of `body(carry, row)`; see `loops`."""
         raise NotImplementedError
 
     def rows(self, native: NativeArray) -> Sequence[NativeArray]:
         """The arrays along the first axis."""
-        key: tuple[Any, ...] = (...,)
-        return [self.backend.getitem(native, (i, *key)) for i in range(native.shape[0])]
+        return [self.backend.getitem(native, (i,)) for i in range(native.shape[0])]
 
     # --- Batches ----------------------------------------------------------------------------
 

@@ -49,11 +49,11 @@ class JaxControl(Control):
             )
         )
 
-    def compiles(self, natives: Natives, length: int) -> bool:
-        # An op on a constant is traced under jit, also where no argument of the loop is.
+    def loops(self, natives: Natives, length: int, records: bool) -> bool:
         return (
-            not 0 < length < _LONG
-            or any(isinstance(native, Tracer) for native in natives)
+            any(isinstance(native, Tracer) for native in natives)
+            or (length >= _LONG and not records)
+            # Under jit an op on a constant is traced, also where nothing that is given here is.
             or isinstance(jax.lax.full((), 0), Tracer)
         )
 

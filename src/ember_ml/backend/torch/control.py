@@ -70,7 +70,8 @@ class TorchControl(Control):
 
     def rows(self, native: NativeArray) -> Sequence[NativeArray]:
         # One op, whose gradient is one op: slices would each add up an array of the whole size.
-        return native.unbind(0)
+        rows: Sequence[NativeArray] = native.unbind(0)
+        return rows
 
     def batch(
         self, function: Function, natives: Natives, axes: Sequence[int | None], size: int

@@ -96,7 +96,8 @@ def cond(
     captured = _captured((true_fn, false_fn), natives)
     count = len(natives)
     functions = [_closed(function, count, captured) for function in (true_fn, false_fn)]
-    return list(cond_op(pred, *functions, (*natives, *captured)))
+    run: Any = cond_op
+    return list(run(pred, *functions, (*natives, *captured)))
 
 
 def while_loop(cond_fn: Function, body_fn: Function, natives: Natives) -> list[NativeArray]:

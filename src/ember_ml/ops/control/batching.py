@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -59,14 +60,16 @@ def _batched(
     named: dict[str, Any],
 ) -> Tree:
     backend = backend_of("vmap", args, named)
-    tensors, structure = tensors_of("vmap", (args, named), backend, "")
+    tensors, positional = tensors_of("vmap", args, backend, "args")
+    more, by_name = tensors_of("vmap", named, backend, "kwargs")
+    tensors += more
+    structure = Structure(tuple, 2, (positional, by_name), None, len(tensors))
     axes, size = _axes(tensors, structure, in_axes, axis_size)
 
     def call(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         return fn(*args, **named)
 
-    branch = Branch("vmap", "fn", call, tensors, structure)
-    # None is a place in the given trees that has no leaf; the axes are those of the leaves.
+    branch = Branch("vmap", "fn", call, tensors, structure, backend)
     found = backend.control.batch(branch, [t.native for t in tensors], axes, size)
     if found is None:
         stacked = _loop(branch, tensors, axes, size, backend)
@@ -95,9 +98,8 @@ def _loop(
     """The function on one example after the other."""
     rows = Rows("vmap", size, backend)
     if not size:  # the results of an example of zeros tell dtypes and shapes
-        rows.add(
-            branch.run([_example(t, axis) for t, axis in zip(tensors, axes, strict=True)]), "fn"
-        )
+        example = [_example(t, axis) for t, axis in zip(tensors, axes, strict=True)]
+        rows.add(branch.run(example), "fn")
         return list(rows.stacked())
     columns: list[Any] = []
     for t, axis in zip(tensors, axes, strict=True):
@@ -167,12 +169,9 @@ def _placed(stacked: Tensor, axis: Any, path: str, size: int) -> Tensor:
         backend = stacked._spec.backend
         if backend.checks_values(stacked.native):
             values = stacked.numpy()
-            if not np.array_equal(values, np.broadcast_to(values[:1], values.shape)) and not (
-                stacked.dtype.kind.endswith("floating")
-                and np.array_equal(
-                    values, np.broadcast_to(values[:1], values.shape), equal_nan=True
-                )
-            ):
+            first = np.broadcast_to(values[:1], values.shape)
+            same = (values == first) | ((values != values) & (first != first))
+            if not same.all():
                 raise DomainError(
                     f"ops.vmap got out_axes None for {path}, which is not the same for all "
                     f"examples; give it an axis"
@@ -181,7 +180,8 @@ def _placed(stacked: Tensor, axis: Any, path: str, size: int) -> Tensor:
     place = integer_of("vmap", axis, "out_axes")
     if not -stacked.ndim <= place < stacked.ndim:
         raise AxisError(
-            f"ops.vmap got out_axes {place} for {path}, which has {stacked.ndim} axes with the batch"
+            f"ops.vmap got out_axes {place} for {path}, which has {stacked.ndim} axes "
+            f"with that of the batch"
         )
     return stacked if place % stacked.ndim == 0 else manipulation.moveaxis(stacked, 0, place)
 
@@ -262,14 +262,16 @@ def _vectorized(
                 )
     whole = broadcast("vectorize", loops)
     if not whole:
-        return _checked(fn(*tensors), outputs, sizes, signature, 0)
+        backend = tensors[0]._spec.backend
+        made, structure = tensors_of("vectorize", fn(*tensors), backend, "result")
+        return _checked(tree.unflatten(structure, made), outputs, sizes, signature, 0)
     flat: list[Tensor] = []
     axes: list[int | None] = []
     for t, loop in zip(tensors, loops, strict=True):
-        core = t.shape[len(loop) :]
+        last = t.shape[len(loop) :]
         if loop:
-            count = int(np.prod(whole, dtype=int))
-            t = manipulation.reshape(manipulation.broadcast_to(t, (*whole, *core)), (count, *core))
+            count = math.prod(whole)
+            t = manipulation.reshape(manipulation.broadcast_to(t, (*whole, *last)), (count, *last))
         flat.append(t)
         axes.append(0 if loop else None)
     results = vmap(fn, in_axes=tuple(axes))(*flat)
@@ -285,13 +287,16 @@ def _checked(
     skip: int,
 ) -> Tree:
     """Results whose shapes are those that the signature promises."""
+    given = tree.leaves(results)
     if outputs is None:
-        outputs, signature = [()], "()"
-    given = list(results) if isinstance(results, tuple | list) and len(outputs) > 1 else [results]
+        outputs, signature = [()] * len(given), "->()"
     if len(given) != len(outputs):
-        raise ShapeError(f"ops.vectorize: the function gave {len(given)} results, not {signature}")
+        raise ShapeError(
+            f"ops.vectorize: the function gave {len(given)} results, and '{signature}' "
+            f"names {len(outputs)}"
+        )
     for result, core in zip(given, outputs, strict=True):
-        shape = tuple(getattr(result, "shape", ()))[skip:]
+        shape = result.shape[skip:]
         if len(shape) != len(core) or any(
             sizes.setdefault(axis, side) != side for axis, side in zip(core, shape, strict=True)
         ):
