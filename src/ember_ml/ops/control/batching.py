@@ -13,9 +13,17 @@ import numpy as np
 from ember_ml import tree
 from ember_ml.backend.contract import Backend, NativeArray
 from ember_ml.errors import AxisError, DomainError, ShapeError
-from ember_ml.ops import manipulation
+from ember_ml.ops import dispatch, manipulation
 from ember_ml.ops.axes import broadcast, integer_of
-from ember_ml.ops.control.trees import Branch, Rows, backend_of, tensors_of, wrapped, zeros
+from ember_ml.ops.control.trees import (
+    Branch,
+    Rows,
+    backend_of,
+    tensor_of,
+    tensors_of,
+    wrapped,
+    zeros,
+)
 from ember_ml.ops.registry import op
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 from ember_ml.tree import Structure, Tree
@@ -71,7 +79,11 @@ def _batched(
 
     branch = Branch("vmap", "fn", call, tensors, structure, backend)
     found = backend.control.batch(branch, [t.native for t in tensors], axes, size)
-    if found is None:
+    # Rules of ops for batches are not all right: a wrong shape gives some of those away.
+    if found is None or any(
+        tuple(native.shape) != (size, *t.shape)
+        for native, t in zip(found, branch.results, strict=True)
+    ):
         stacked = _loop(branch, tensors, axes, size, backend)
     else:
         stacked = [
@@ -215,10 +227,8 @@ def vectorize(fn: Callable[..., Any], /, *, signature: str | None = None) -> Cal
             raise ShapeError(
                 f"ops.vectorize got {len(args)} arguments for the signature '{signature}'"
             )
-        backend = backend_of("vectorize", args)
-        tensors, _ = tensors_of("vectorize", args, backend, "args")
-        if len(tensors) != len(args):
-            raise ShapeError("ops.vectorize takes tensors, not trees of them; use ops.vmap")
+        backend = dispatch.home_of("vectorize", args)
+        tensors = [tensor_of("vectorize", value, backend) for value in args]
         return _vectorized(fn, tensors, inputs, outputs, signature)
 
     return vectorized

@@ -7,7 +7,14 @@ from typing import Any, TypeVar
 
 from ember_ml import dtypes, tree
 from ember_ml.errors import DomainError, DTypeError, OutOfBoundsError, ShapeError
-from ember_ml.ops.control.trees import Branch, backend_of, predicate, tensor_of, tensors_of
+from ember_ml.ops.control.trees import (
+    Branch,
+    backend_of,
+    has_tensors,
+    predicate,
+    tensor_of,
+    tensors_of,
+)
 from ember_ml.ops.registry import op
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
@@ -37,7 +44,8 @@ def cond(
     chosen = predicate("cond", pred, backend)
     if isinstance(chosen, bool):
         who, function = ("true_fn", true_fn) if chosen else ("false_fn", false_fn)
-        result: T = Branch("cond", who, function, tensors, structure, backend).call(tensors)
+        home = backend if has_tensors(pred, operands) else None
+        result: T = Branch("cond", who, function, tensors, structure, home).call(tensors)
         return result
     first = Branch("cond", "true_fn", true_fn, tensors, structure, backend)
     second = Branch("cond", "false_fn", false_fn, tensors, structure, backend)
@@ -71,8 +79,9 @@ def switch(index: TensorLike, branches: Sequence[Callable[..., T]], /, *operands
         raise DomainError("ops.switch takes at least one branch, got none")
     backend = backend_of("switch", index, operands)
     tensors, structure = tensors_of("switch", operands, backend, "operands")
+    home = backend if has_tensors(index, operands) else None
     calls = [
-        Branch("switch", f"branches[{i}]", function, tensors, structure, backend)
+        Branch("switch", f"branches[{i}]", function, tensors, structure, home)
         for i, function in enumerate(functions)
     ]
     given = tensor_of("switch", index, backend)

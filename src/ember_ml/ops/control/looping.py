@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ember_ml import dtypes
-from ember_ml.backend.contract import Backend, NativeArray
+from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.errors import DTypeError, ShapeError
 from ember_ml.ops.control.trees import Carry, backend_of, predicate, tensor_of
 from ember_ml.ops.registry import op
@@ -87,12 +87,10 @@ def fori_loop(
     """
     backend = backend_of("fori_loop", lower, upper, init)
     carry = Carry("fori_loop", init, backend)
-    first, last = (
-        _bound(value, backend, what) for value, what in ((lower, "lower"), (upper, "upper"))
-    )
-    begin, end = (backend.control.number(t.native) for t in (first, last))
-    if begin is None or end is None:
-        both = Carry("fori_loop", (first, last, init), backend)
+    begin, end = _bound(lower, backend, "lower"), _bound(upper, backend, "upper")
+    spec = backend.spec(dtypes.int64, carry.first[0].device if carry.first else None)
+    if isinstance(begin, Tensor) or isinstance(end, Tensor):
+        both = Carry("fori_loop", (begin, end, init), backend)
 
         def step(state: tuple[Tensor, Tensor, Tree]) -> tuple[Tensor, Tensor, Tree]:
             i, stop, inner = state
@@ -102,11 +100,10 @@ def fori_loop(
         counted: C = state[2]
         return counted
     count = max(end - begin, 0)
-    natives = [t.native for t in (first, *carry.first)]
-    spec = first._spec
+    natives = [t.native for t in carry.first]
     records = any(type(t) is GradTensor for t in carry.first)
     if count and backend.control.loops(natives, count, records):
-        found: C = carry.tree(_compiled(carry, natives[1:], body_fn, first, count))
+        found: C = carry.tree(_compiled(carry, natives, body_fn, begin, spec, count))
         return found
     state_ = carry.first
     for i in range(begin, end):
@@ -120,12 +117,13 @@ def _compiled(
     carry: Carry,
     natives: list[NativeArray],
     body_fn: Callable[[Tensor, Any], Any],
-    first: Tensor,
+    begin: int,
+    spec: Spec,
     count: int,
 ) -> list[Tensor]:
     """A loop of known length that the engine runs, and can differentiate."""
     results: list[Tensor] = []
-    spec = first._spec
+    first = carry.backend.full((), begin, spec)
 
     def body(
         state: list[NativeArray], rows: list[NativeArray]
@@ -136,11 +134,14 @@ def _compiled(
         return [(index + 1).native, *(t.native for t in results)], []
 
     control = carry.backend.control
-    found, _ = control.scan(body, [first.native, *natives], [], count, reverse=False, unroll=1)
+    found, _ = control.scan(body, [first, *natives], [], count, reverse=False, unroll=1)
     return carry.wrapped(found[1:], results)
 
 
-def _bound(value: TensorLike, backend: Backend, what: str) -> Tensor:
+def _bound(value: TensorLike, backend: Backend, what: str) -> int | Tensor:
+    """A bound as a number, or as a tensor whose value cannot be read."""
+    if type(value) is int:
+        return value  # as a tensor it would be traced under jit
     tensor = tensor_of("fori_loop", value, backend)
     if not tensor.dtype.is_integer:
         raise DTypeError(f"ops.fori_loop takes an integer {what}, not {tensor.dtype}")
@@ -148,4 +149,5 @@ def _bound(value: TensorLike, backend: Backend, what: str) -> Tensor:
         raise ShapeError(
             f"ops.fori_loop takes one value as its {what}, not a tensor of shape {tensor.shape}"
         )
-    return convert.cast(tensor, dtypes.int64)
+    known = backend.control.number(tensor.native)
+    return convert.cast(tensor, dtypes.int64) if known is None else int(known)

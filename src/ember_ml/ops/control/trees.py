@@ -18,6 +18,7 @@ __all__ = [
     "Carry",
     "Rows",
     "backend_of",
+    "has_tensors",
     "predicate",
     "tensor_of",
     "tensors_of",
@@ -31,6 +32,14 @@ _SCALARS = (bool, int, float, complex)
 def backend_of(name: str, *trees: Tree) -> Backend:
     """The one backend of the tensors in some trees, or the current one."""
     return dispatch.home_of(name, tuple(tree.leaves(trees)))
+
+
+def has_tensors(*trees: Tree) -> bool:
+    """True where trees hold tensors or native arrays, which have a backend."""
+    return any(
+        isinstance(leaf, Tensor) or convert.backend_of(leaf) is not None
+        for leaf in tree.leaves(trees)
+    )
 
 
 def tensors_of(
@@ -167,7 +176,7 @@ class Branch:
         function: Callable[..., Tree],
         operands: Sequence[Tensor],
         structure: Structure,
-        backend: Backend,
+        backend: Backend | None,
     ) -> None:
         self.name = name
         self.who = who
@@ -193,7 +202,9 @@ class Branch:
     def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results on tensors, flat."""
         result = self._function(*tree.unflatten(self._given, tensors))
-        self.results, self.structure = tensors_of(self.name, result, self._backend, "result")
+        # Without tensors that are given, those that come back decide.
+        backend = self._backend or backend_of(self.name, result)
+        self.results, self.structure = tensors_of(self.name, result, backend, "result")
         self.ran = True
         if self._model is not None and self._model.ran:
             self._compare(self._model)
