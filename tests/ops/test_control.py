@@ -752,11 +752,9 @@ def test_every_op_in_a_batch_is_its_loop() -> None:
                     wanted = [case.run(ops, *(s[i] for s in stacked)) for i in range(2)]
                     if not all(isinstance(t, Tensor) for t in em.tree.leaves(wanted)):
                         continue
-                    found = ops.vmap(lambda *xs, case=case: case.run(ops, *xs))(*stacked)
-                except (em.EmberError, ValueError) as error:
-                    if isinstance(error, em.EmberError):
-                        continue
-                    raise
+                except em.EmberError:  # these inputs are no examples of the op when turned
+                    continue
+                found = ops.vmap(lambda *xs, case=case: case.run(ops, *xs))(*stacked)
                 seen += 1
                 rows = [em.tree.leaves(w) for w in wanted]
                 for i, t in enumerate(em.tree.leaves(found)):
