@@ -210,6 +210,8 @@ def flatten(tree: Tree) -> tuple[list[Any], Structure]:
     >>> flatten({"b": 2, "a": (1, None)})
     ([1, 2], Structure({'b': *, 'a': (*, None)}))
     """
+    if type(tree) in _LEAVES:
+        return [tree], LEAF
     found: list[Any] = []
     return found, _flatten(tree, found)
 
@@ -262,13 +264,13 @@ def unflatten(structure: Structure, leaves: Iterable[Any]) -> Tree:
     >>> unflatten(structure({"a": 1, "b": [2, None]}), [10, 20])
     {'a': 10, 'b': [20, None]}
     """
-    given = list(leaves)
+    given = leaves if type(leaves) is list else list(leaves)
     if len(given) != structure.leaf_count:
         raise ShapeError(
             f"tree.unflatten got {len(given)} leaves for {_text(structure)}, "
             f"which takes {structure.leaf_count}"
         )
-    return _build(structure, iter(given))
+    return given[0] if structure is LEAF else _build(structure, iter(given))
 
 
 def _build(structure: Structure, leaves: Iterator[Any]) -> Tree:

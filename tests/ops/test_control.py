@@ -435,6 +435,28 @@ def test_results_of_steps_must_be_alike(backend: str) -> None:
         ops.map_fn(lambda _: next(trees), x)
 
 
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_torch_records_what_functions_close_over(mode: str) -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def program(x: Any, limit: Any) -> Any:
+        x, limit = ops.asarray(x), ops.asarray(limit)
+        double = x * 2
+        found, count = ops.while_loop(
+            lambda c: c[0].sum() < limit, lambda c: (c[0] + double, c[1] + 1), (x, 0)
+        )
+        return ops.cond(count > 3, lambda x: x * double, lambda x: x, found).native
+
+    with em.use_backend("torch"):
+        x, limit = torch.tensor([1.0, 2.0]), torch.tensor(40.0)
+        graph = make_fx(program, tracing_mode=mode, _allow_non_fake_inputs=True)(x, limit)
+        assert graph(x, limit).tolist() == program(x, limit).tolist() == [30.0, 120.0]
+        assert graph(x, limit * 0).tolist() == [1.0, 2.0]
+        assert graph(x * 3, limit).tolist() == program(x * 3, limit).tolist()
+        branches = [n for n in graph.graph.nodes if n.target is torch.ops.higher_order.cond]
+        assert [len(n.args[3]) for n in branches] == [2]  # the operand and what is closed over
+
+
 # --- Gradients ------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import torch
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
 from ember_ml.backend.control import Control
-from ember_ml.backend.torch.tracing import is_traced
+from ember_ml.backend.torch.tracing import is_fake, is_traced
 
 if TYPE_CHECKING:
     from ember_ml.backend.contract import NativeArray
@@ -22,6 +22,8 @@ class TorchControl(Control):
     """torch's operators of higher order under make_fx; masks under vmap."""
 
     def number(self, native: NativeArray) -> Any:
+        if is_fake(native):
+            return None  # where shapes are symbols, item() would give one more
         try:
             return native.item()
         except Exception:

@@ -41,18 +41,23 @@ class _Watch(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        args, kwargs = tree_map_only(torch.Tensor, self.seen, (args, kwargs or {}))
-        out = func(*args, **kwargs)
-        for made in tree_leaves(out):
-            if isinstance(made, torch.Tensor):
-                self._known[id(made)] = made
+        args = tree_map_only(torch.Tensor, self.replaced, args)
+        named: dict[str, Any] = tree_map_only(torch.Tensor, self.replaced, kwargs or {})
+        out = func(*args, **named)
+        made = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        if made:  # else it was a look at a shape or a dtype, which uses no values
+            for used in tree_leaves((args, named)):
+                if isinstance(used, torch.Tensor):
+                    self.use(used)
+            self._known.update((id(t), t) for t in made)
         return out
 
-    def seen(self, tensor: torch.Tensor) -> torch.Tensor:
+    def replaced(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor to use for one that came up."""
-        found = self._instead.get(id(tensor))
-        if found is not None:
-            return found
+        return self._instead.get(id(tensor), tensor)
+
+    def use(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Note a tensor from elsewhere."""
         if id(tensor) not in self._known:
             self.found[id(tensor)] = tensor
         return tensor
@@ -65,7 +70,7 @@ def _captured(functions: Sequence[Function], natives: Natives) -> list[torch.Ten
 
         def run(*operands: NativeArray, function: Function = function) -> list[NativeArray]:
             with _Watch(operands) as watch:
-                out = [watch.seen(native) for native in function(*operands)]
+                out = [watch.use(native) for native in function(*operands)]
             found.update(watch.found)
             # Torch refuses results that are operands or lie in their memory.
             return [native.clone() for native in out]
@@ -82,7 +87,7 @@ def _closed(
     def run(*operands: NativeArray) -> tuple[NativeArray, ...]:
         instead = {id(t): o for t, o in zip(captured, operands[count:], strict=True)}
         with _Watch(operands, instead) as watch:
-            return tuple([watch.seen(native).clone() for native in function(*operands[:count])])
+            return tuple([watch.replaced(o).clone() for o in function(*operands[:count])])
 
     return run
 

@@ -111,8 +111,8 @@ def _loop(
     rows = Rows("vmap", size, backend)
     if not size:  # the results of an example of zeros tell dtypes and shapes
         example = [_example(t, axis) for t, axis in zip(tensors, axes, strict=True)]
-        rows.add(branch.run(example), "fn")
-        return list(rows.stacked())
+        rows.add_flat(branch.run(example), branch.structure)
+        return rows.columns()
     columns: list[Any] = []
     for t, axis in zip(tensors, axes, strict=True):
         front = t if axis in (None, 0) else manipulation.moveaxis(t, axis, 0)
@@ -122,8 +122,8 @@ def _loop(
             t if column is None else wrapped([column[i]], [t])[0]
             for t, column in zip(tensors, columns, strict=True)
         ]
-        rows.add(branch.run(row), "fn")
-    return list(rows.stacked())
+        rows.add_flat(branch.run(row), branch.structure)
+    return rows.columns()
 
 
 def _example(t: Tensor, axis: int | None) -> Tensor:

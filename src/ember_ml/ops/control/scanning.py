@@ -79,7 +79,7 @@ def _scan(
     for i in range(count - 1, -1, -1) if reverse else range(count):
         row = wrapped([column[i] for column in columns], tensors)
         state, y = steps.step(state, row)
-        rows.add(y, steps.who)
+        rows.add(y)
     return carry.tree(state), rows.stacked()
 
 
@@ -94,7 +94,6 @@ class _Steps:
         tensors: Sequence[Tensor],
         structure: Structure,
     ) -> None:
-        self.who = "fn"
         self._name = name
         self._fn = fn
         self._carry = carry
@@ -111,13 +110,13 @@ class _Steps:
                 else repr(type(pair).__name__)
             )
             raise ShapeError(f"ops.{self._name} takes a function that gives (carry, y), not {kind}")
-        return self._carry.accept(pair[0], self.who), pair[1]
+        return self._carry.accept(pair[0], "fn"), pair[1]
 
     def nothing(self) -> Tree:
         """The stacked results of no steps: their dtypes are those of a step on zeros."""
         empty = [zeros(t.shape[1:], t._spec) for t in self._tensors]
         rows = Rows(self._name, 0, self._carry.backend)
-        rows.add(self.step(self._carry.first, empty)[1], self.who)
+        rows.add(self.step(self._carry.first, empty)[1])
         return rows.stacked()
 
     def compiled(self, count: int, reverse: bool, unroll: int) -> tuple[Tree, Tree]:

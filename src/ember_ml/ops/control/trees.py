@@ -47,6 +47,11 @@ def tensors_of(
 ) -> tuple[list[Tensor], Structure]:
     """A tree's leaves as tensors of a backend, and its structure."""
     found, structure = tree.flatten(given)
+    for leaf in found:
+        if type(leaf) is not Tensor or leaf._spec.backend is not backend:
+            break
+    else:
+        return found, structure
     return [_tensor(name, leaf, backend, structure, i, root) for i, leaf in enumerate(found)], (
         structure
     )
@@ -238,13 +243,16 @@ class Rows:
         self._structure: Structure | None = None
         self._columns: list[_Column] = []
 
-    def add(self, result: Tree, who: str) -> None:
+    def add(self, result: Tree) -> None:
         """Take the results of the next step."""
-        tensors, structure = tensors_of(self._name, result, self._backend, "result")
+        self.add_flat(*tensors_of(self._name, result, self._backend, "result"))
+
+    def add_flat(self, tensors: Sequence[Tensor], structure: Structure) -> None:
+        """Take the results of the next step, which are tensors."""
         if self._structure is None:
             self._structure = structure
             self._columns = [_Column(t, self._count, self._reverse) for t in tensors]
-        else:
+        elif structure is not self._structure:
             what = ("one step", "another")
             tree.require_same(self._structure, structure, f"ops.{self._name}", what, "result")
         for place, (column, tensor) in enumerate(zip(self._columns, tensors, strict=True)):
@@ -253,15 +261,18 @@ class Rows:
                 path = tree.paths(structure, "result")[place]
                 error = ShapeError if tensor.dtype is first.dtype else DTypeError
                 raise error(
-                    f"ops.{self._name}: {path} of {who} is {_said(first)} in one step and "
+                    f"ops.{self._name}: {path} of fn is {_said(first)} in one step and "
                     f"{_said(tensor)} in another; results that are stacked must be alike"
                 )
             column.add(tensor)
 
+    def columns(self) -> list[Tensor]:
+        """The stacked results, flat; for no steps, `add` was given a stand-in."""
+        return [column.stacked() for column in self._columns]
+
     def stacked(self) -> Tree:
-        """The stacked results; for no steps, `add` was given a stand-in."""
-        structure = self._structure or tree.structure(None)
-        return tree.unflatten(structure, [column.stacked() for column in self._columns])
+        """The stacked results."""
+        return tree.unflatten(self._structure or tree.structure(None), self.columns())
 
 
 class _Column:
