@@ -590,6 +590,17 @@ def test_vmap_of_what_is_no_batch(backend: str) -> None:
     assert values(ops.vmap(lambda: ops.asarray(1), axis_size=2)()) == [1, 1]
 
 
+def test_results_have_memory_of_their_own(backend: str) -> None:
+    x = ops.asarray([[1.0, 2.0], [3.0, 4.0]])
+    w = ops.asarray([5.0, 6.0])
+    last, ys = ops.scan(lambda c, x: (x, x), ops.zeros(2), x)
+    same, part, constant = ops.vmap(lambda row: (row, row[:1], w))(x)
+    for found in (last, ys, same, part, constant):
+        found += 10.0
+    assert values(constant) == [[15.0, 16.0], [15.0, 16.0]]
+    assert (values(x), values(w)) == ([[1.0, 2.0], [3.0, 4.0]], [5.0, 6.0])
+
+
 def test_vmap_of_an_empty_batch(backend: str) -> None:
     found = ops.vmap(lambda x: (x.sum(), x > 0))(ops.zeros((0, 3)))
     assert [(t.shape, t.dtype.name) for t in found] == [((0,), "float32"), ((0, 3), "bool")]

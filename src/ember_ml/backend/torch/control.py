@@ -86,7 +86,8 @@ class TorchControl(Control):
 
         batched = torch.func.vmap(run, in_dims=tuple(axes), randomness="different")
         try:
-            return list(batched(*natives))
+            # What is the same for all examples comes as one place in memory for all.
+            return [n.contiguous() if 0 in n.stride() else n for n in batched(*natives)]
         except Exception:  # a value was read; where the mistake is the caller's, a loop says so
             return None
 

@@ -19,6 +19,7 @@ from ember_ml.ops.control.trees import (
     Branch,
     Rows,
     backend_of,
+    owned,
     tensor_of,
     tensors_of,
     wrapped,
@@ -92,7 +93,8 @@ def _batched(
         ]
     places = tree.spread(out_axes, branch.structure, "ops.vmap: out_axes", "result")
     paths = tree.paths(branch.structure, "result")
-    moved = [_placed(*each, size) for each in zip(stacked, places, paths, strict=True)]
+    apart = [owned(t, tensors) for t in stacked]
+    moved = [_placed(*each, size) for each in zip(apart, places, paths, strict=True)]
     return tree.unflatten(branch.structure, moved)
 
 

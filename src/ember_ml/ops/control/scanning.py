@@ -10,7 +10,7 @@ from ember_ml.backend.contract import Backend, NativeArray
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import manipulation
 from ember_ml.ops.axes import axis_of, integer_of
-from ember_ml.ops.control.trees import Carry, Rows, backend_of, tensors_of, wrapped, zeros
+from ember_ml.ops.control.trees import Carry, Rows, backend_of, owned, tensors_of, wrapped, zeros
 from ember_ml.ops.registry import op
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
 from ember_ml.tree import Structure, Tree
@@ -80,7 +80,8 @@ def _scan(
         row = wrapped([column[i] for column in columns], tensors)
         state, y = steps.step(state, row)
         rows.add(y)
-    return carry.tree(state), rows.stacked()
+    # A row that came back as the carry would be a view of xs, on some engines.
+    return carry.tree([owned(t, tensors) for t in state]), rows.stacked()
 
 
 class _Steps:

@@ -19,6 +19,7 @@ __all__ = [
     "Rows",
     "backend_of",
     "has_tensors",
+    "owned",
     "predicate",
     "tensor_of",
     "tensors_of",
@@ -99,6 +100,16 @@ def predicate(name: str, value: Any, backend: Backend) -> bool | NativeArray:
     native = convert.cast(tensor, dtypes.bool).native
     known = backend.control.number(native)
     return native if known is None else bool(known)
+
+
+def owned(result: Tensor, given: Sequence[Tensor]) -> Tensor:
+    """A result whose memory is not that of what was given: writing to it changes nothing else."""
+    backend, native = result._spec.backend, result.native
+    if not backend.mutable or backend.is_traced(native):
+        return result
+    if any(backend.shares_memory(native, t.native) for t in given):
+        return result.copy()
+    return result
 
 
 def zeros(shape: tuple[int, ...], spec: Spec) -> Tensor:
