@@ -204,7 +204,7 @@ def _placed(stacked: Tensor, axis: Any, path: str, size: int) -> Tensor:
 
 _CORE = r"\(\s*(?:\w+\s*(?:,\s*\w+\s*)*)?\)"
 _LIST = rf"\s*{_CORE}\s*(?:,\s*{_CORE}\s*)*"
-_SIGNATURE = re.compile(rf"^(?P<given>{_LIST})->(?P<made>{_LIST})$")
+_SIGNATURE = rf"(?P<given>{_LIST})->(?P<made>{_LIST})"
 
 
 @op(standard=False)
@@ -237,7 +237,7 @@ def vectorize(fn: Callable[..., Any], /, *, signature: str | None = None) -> Cal
 
 
 def _read(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    match = _SIGNATURE.match(signature)
+    match = re.fullmatch(_SIGNATURE, signature)
     if match is None:
         raise DomainError(
             f"ops.vectorize got the signature {signature!r}; one is written as '(m,n),(n)->(m)'"
