@@ -340,6 +340,24 @@ def test_make_fx_records_values_that_are_not_there() -> None:
     assert seen == [True, False]
 
 
+def test_a_traced_number_is_an_index() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def function(native: Any, index: Any) -> Any:
+        x, i = ops.asarray(native).copy(), ops.asarray(index)
+        x[::-1][:, i] = x[i, ::-1] * 2
+        x[i, 0] = 9
+        return x.native
+
+    x = torch.arange(9).reshape(3, 3)
+    graph = make_fx(function)(x, torch.tensor(0))
+    for i in (0, 1, 2, -1):
+        wanted = x.numpy().copy()
+        wanted[::-1][:, i] = wanted[i, ::-1] * 2
+        wanted[i, 0] = 9
+        assert graph(x, torch.tensor(i)).tolist() == wanted.tolist()
+
+
 def test_transforms_of_functions_are_traced() -> None:
     seen: list[bool] = []
     assert torch.func.vmap(_traced(seen))(torch.ones(2, 3)).shape == (2, 3)

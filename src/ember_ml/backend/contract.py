@@ -21,6 +21,7 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend import aligned, checks, dlpack
+from ember_ml.backend.control import Control
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, DeviceError, DomainError, DTypeError, UnsupportedOpError
 
@@ -187,10 +188,13 @@ class Backend(ABC):
     checks_indices: bool = False
     # True where host memory may be read after a call has returned.
     defers: bool = False
+    # How branches, loops and batches run where values cannot be read: see backend/control.py.
+    control_class: type[Control] = Control
 
     def __init__(self, module: ModuleType) -> None:
         self.module: Final = module
         self.kernels: Final = Kernels(self)
+        self.control: Final = self.control_class(self)
         self._specs: Final[dict[tuple[DType, str], Spec]] = {}
         self._dtype_of: Final[dict[Any, DType]] = {
             native: dtype for dtype, native in self.native_dtypes.items()

@@ -16,7 +16,20 @@ from ember_ml import devices as _devices
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
-from ember_ml.backend.jax import hosting, kernels, layouts, linearalg, network, ordering, random, scattering, signal, special
+from ember_ml.backend.jax import hosting, kernels, layouts, linearalg
+from ember_ml.backend.jax import (
+    hosting,
+    kernels,
+    layouts,
+    linearalg,
+    network,
+    ordering,
+    random,
+    scattering,
+    signal,
+    special,
+)
+from ember_ml.backend.jax.control import JaxControl
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ShapeError, UnsupportedOpError
 from ember_ml.tensor.layout import Layout
@@ -43,8 +56,18 @@ class JaxBackend(Backend):
     native_types = (jax.Array,)
     native_dtypes = {d: d.numpy for d in dtypes.ALL}
     namespaces = {"": (jnp,), "linalg": (jnp.linalg,), "fft": (jnp.fft,)}
-    overrides = kernels.OVERRIDES | linearalg.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | scattering.OVERRIDES | random.OVERRIDES | signal.OVERRIDES | network.OVERRIDES
+    overrides = (
+        kernels.OVERRIDES
+        | linearalg.OVERRIDES
+        | ordering.OVERRIDES
+        | special.OVERRIDES
+        | scattering.OVERRIDES
+        | random.OVERRIDES
+        | signal.OVERRIDES
+        | network.OVERRIDES
+    )
     defers = True
+    control_class = JaxControl
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)

@@ -30,6 +30,7 @@ from ember_ml.backend.mlx import (
     summation,
     windows,
 )
+from ember_ml.backend.mlx.control import MlxControl
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError
@@ -66,6 +67,7 @@ class MlxBackend(Backend):
     # mx.repeat takes one count for all; mx.count_nonzero counts in int32.
     shadowed = frozenset(("count_nonzero", "repeat", "unique", "var"))
     max_ndim = None
+    control_class = MlxControl
 
     def __init__(self, module: Any) -> None:
         gpus = mx.device_count(mx.gpu) if mx.is_available(mx.gpu) else 0

@@ -10,7 +10,17 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
-from ember_ml.backend.numpy import kernels, layouts, linearalg, network, ordering, random, scattering, signal, special
+from ember_ml.backend.numpy import (
+    kernels,
+    layouts,
+    linearalg,
+    network,
+    ordering,
+    random,
+    scattering,
+    signal,
+    special,
+)
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
@@ -50,7 +60,16 @@ class NumpyBackend(Backend):
     native_types = (np.ndarray,)
     native_dtypes = {d: d.numpy for d in dtypes.ALL}
     namespaces = {"": (np,), "linalg": (np.linalg,), "fft": (np.fft,)}
-    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | linearalg.OVERRIDES | {**kernels.OVERRIDES, **scattering.OVERRIDES} | {**kernels.OVERRIDES, **random.OVERRIDES} | {**kernels.OVERRIDES, **signal.OVERRIDES} | network.OVERRIDES
+    overrides = (
+        kernels.OVERRIDES
+        | ordering.OVERRIDES
+        | special.OVERRIDES
+        | linearalg.OVERRIDES
+        | {**kernels.OVERRIDES, **scattering.OVERRIDES}
+        | {**kernels.OVERRIDES, **random.OVERRIDES}
+        | {**kernels.OVERRIDES, **signal.OVERRIDES}
+        | network.OVERRIDES
+    )
     mutable = True
     reverses = True
     settles = True

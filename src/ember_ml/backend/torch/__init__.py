@@ -38,6 +38,7 @@ from ember_ml.backend.torch import (
     tracing,
     unsigned,
 )
+from ember_ml.backend.torch.control import TorchControl
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
@@ -58,10 +59,20 @@ class TorchBackend(Backend):
     native_types = (torch.Tensor,)
     native_dtypes = {d: getattr(torch, d.name) for d in dtypes.ALL}
     namespaces = {"": (torch,), "linalg": (torch.linalg,), "fft": (torch.fft,)}
-    overrides = kernels.OVERRIDES | ordering.OVERRIDES | special.OVERRIDES | linearalg.OVERRIDES | {**kernels.OVERRIDES, **scattering.OVERRIDES} | {**kernels.OVERRIDES, **random.OVERRIDES} | {**kernels.OVERRIDES, **losses.OVERRIDES, **signal.OVERRIDES} | network.OVERRIDES
+    overrides = (
+        kernels.OVERRIDES
+        | ordering.OVERRIDES
+        | special.OVERRIDES
+        | linearalg.OVERRIDES
+        | {**kernels.OVERRIDES, **scattering.OVERRIDES}
+        | {**kernels.OVERRIDES, **random.OVERRIDES}
+        | {**kernels.OVERRIDES, **losses.OVERRIDES, **signal.OVERRIDES}
+        | network.OVERRIDES
+    )
     whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True
+    control_class = TorchControl
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)

@@ -22,7 +22,11 @@ def get(x: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
     if _agreed(key):
         return x[key]
     view, turned, chosen = _split(x, key)
-    return _turn(view, turned)[chosen]
+    work = _turn(view, turned)
+    if _has_unread(chosen):
+        found: torch.Tensor = torch.ops.aten.index.Tensor(work, _indices(chosen))
+        return found
+    return work[chosen]
 
 
 def put(x: torch.Tensor, key: tuple[Any, ...], value: torch.Tensor) -> None:
@@ -31,12 +35,25 @@ def put(x: torch.Tensor, key: tuple[Any, ...], value: torch.Tensor) -> None:
         x[key] = value
         return
     view, turned, chosen = _split(x, key)
-    if not turned:
-        view[chosen] = value
-        return
     work = _turn(view, turned)
-    work[chosen] = value
+    if _has_unread(chosen):
+        torch.ops.aten.index_put_.default(work, _indices(chosen), value)
+    else:
+        work[chosen] = value
+    if not turned:
+        return
     view.copy_(_turn(work, turned))
+
+
+def _has_unread(chosen: Any) -> bool:
+    """True for a 0-d index, which is there only while it is traced: torch would read its value."""
+    return isinstance(chosen, tuple) and any(
+        isinstance(item, torch.Tensor) and not item.ndim for item in chosen
+    )
+
+
+def _indices(chosen: tuple[Any, ...]) -> list[torch.Tensor | None]:
+    return [item if isinstance(item, torch.Tensor) else None for item in chosen]
 
 
 def _turn(x: torch.Tensor, axes: list[int]) -> torch.Tensor:

@@ -118,11 +118,20 @@ _mean = _reduction(torch.mean)
 
 
 def argmax(x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    if axis is None:
+        return _whole(torch.argmax(_sortable(x)), x, keepdims)
     return torch.argmax(_sortable(x), axis, keepdims)
 
 
 def argmin(x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    if axis is None:
+        return _whole(torch.argmin(_sortable(x)), x, keepdims)
     return torch.argmin(_sortable(x), axis, keepdims)
+
+
+def _whole(index: Tensor, x: Tensor, keepdims: bool) -> Tensor:
+    # Under vmap, torch itself keeps one axis of all that it reduces.
+    return index.reshape((1,) * x.ndim) if keepdims else index
 
 
 def _sortable(x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ember_ml.backend import checks
 
-__all__ = ["is_traced", "readable"]
+__all__ = ["is_fake", "is_traced", "readable"]
 
 
 def is_traced(x: torch.Tensor) -> bool:
@@ -19,7 +19,7 @@ def is_traced(x: torch.Tensor) -> bool:
         or is_functorch_wrapped_tensor(x)
         # The mode in which make_fx records what is called.
         or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
-        or (type(x) is not torch.Tensor and _is_fake(x))
+        or is_fake(x)
     )
 
 
@@ -30,7 +30,10 @@ def readable(x: torch.Tensor) -> bool:
     return chosen and x.numel() > 0 and not is_traced(x)
 
 
-def _is_fake(x: torch.Tensor) -> bool:
+def is_fake(x: torch.Tensor) -> bool:
+    """True for a tensor that has a shape and no values."""
+    if type(x) is torch.Tensor:
+        return False
     # Where nobody has imported the module, there are no fake tensors, and it is a large one.
     module = sys.modules.get("torch._subclasses.fake_tensor")
     return module is not None and isinstance(x, module.FakeTensor)

@@ -1,0 +1,153 @@
+"""Loops: until a condition fails, or over a range of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ember_ml import dtypes
+from ember_ml.backend.contract import Backend, NativeArray, Spec
+from ember_ml.errors import DTypeError, ShapeError
+from ember_ml.ops.control.trees import Carry, backend_of, predicate, tensor_of
+from ember_ml.ops.registry import op
+from ember_ml.tensor import convert
+from ember_ml.tensor.core import GradTensor, Tensor, fill
+from ember_ml.tree import Tree
+from ember_ml.typing import TensorLike
+
+__all__ = ["fori_loop", "while_loop"]
+
+C = TypeVar("C")
+
+
+@op(standard=False)
+def while_loop(cond_fn: Callable[[C], TensorLike], body_fn: Callable[[C], C], init: C, /) -> C:
+    """Repeat `carry = body_fn(carry)` while `cond_fn(carry)` holds.
+
+    The carry is a tree that keeps its structure, dtypes and shapes.
+
+    >>> i, x = while_loop(lambda c: c[1] < 100.0, lambda c: (c[0] + 1, c[1] * 3.0), (0, 2.0))
+    >>> i.item(), x.item()
+    (4, 162.0)
+    """
+    carry = Carry("while_loop", init, backend_of("while_loop", init))
+    found: C = carry.tree(_repeat(carry, cond_fn, body_fn))
+    return found
+
+
+def _repeat(
+    carry: Carry, cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any]
+) -> list[Tensor]:
+    backend, name = carry.backend, carry.name
+    state = carry.first
+    while True:
+        goes_on = predicate(name, cond_fn(carry.tree(state)), backend)
+        if not isinstance(goes_on, bool):
+            return _traced(carry, state, cond_fn, body_fn)
+        if not goes_on:
+            return state
+        state = carry.accept(body_fn(carry.tree(state)), "body_fn")
+
+
+def _traced(
+    carry: Carry,
+    state: list[Tensor],
+    cond_fn: Callable[[Any], Any],
+    body_fn: Callable[[Any], Any],
+) -> list[Tensor]:
+    """The rest of a loop whose condition cannot be read."""
+    backend, name = carry.backend, carry.name
+    results: list[Tensor] = []
+
+    def goes_on(*natives: NativeArray) -> list[NativeArray]:
+        found = predicate(name, cond_fn(carry.tree(carry.wrapped(natives, results))), backend)
+        if isinstance(found, bool):
+            found = backend.full((), found, backend.spec(dtypes.bool))
+        return [found]
+
+    def body(*natives: NativeArray) -> list[NativeArray]:
+        tensors = carry.wrapped(natives, results)
+        results[:] = carry.accept(body_fn(carry.tree(tensors)), "body_fn")
+        return [t.native for t in results]
+
+    natives = [t.native for t in state]
+    return carry.wrapped(backend.control.while_loop(goes_on, body, natives, name), results)
+
+
+@op(standard=False)
+def fori_loop(
+    lower: TensorLike, upper: TensorLike, body_fn: Callable[[Tensor, C], C], init: C, /
+) -> C:
+    """`carry = body_fn(i, carry)` for i from `lower` to `upper - 1`; `i` is a 0-d int64 tensor.
+
+    The carry is a tree that keeps its structure, dtypes and shapes.
+
+    >>> fori_loop(1, 6, lambda i, product: product * i, ops.asarray(1)).item()
+    120
+    """
+    backend = backend_of("fori_loop", lower, upper, init)
+    carry = Carry("fori_loop", init, backend)
+    begin, end = _bound(lower, backend, "lower"), _bound(upper, backend, "upper")
+    spec = backend.spec(dtypes.int64, carry.first[0].device if carry.first else None)
+    if isinstance(begin, Tensor) or isinstance(end, Tensor):
+        both = Carry("fori_loop", (begin, end, init), backend)
+
+        def step(state: tuple[Tensor, Tensor, Tree]) -> tuple[Tensor, Tensor, Tree]:
+            i, stop, inner = state
+            return i + 1, stop, body_fn(i, inner)
+
+        state = both.tree(_repeat(both, lambda state: state[0] < state[1], step))
+        counted: C = state[2]
+        return counted
+    count = max(end - begin, 0)
+    natives = [t.native for t in carry.first]
+    records = any(type(t) is GradTensor for t in carry.first)
+    if count and backend.control.loops(natives, count, records):
+        found: C = carry.tree(_compiled(carry, natives, body_fn, begin, spec, count))
+        return found
+    state_ = carry.first
+    for i in range(begin, end):
+        index = fill(backend.full((), i, spec), spec)
+        state_ = carry.accept(body_fn(index, carry.tree(state_)), "body_fn")
+    out: C = carry.tree(state_)
+    return out
+
+
+def _compiled(
+    carry: Carry,
+    natives: list[NativeArray],
+    body_fn: Callable[[Tensor, Any], Any],
+    begin: int,
+    spec: Spec,
+    count: int,
+) -> list[Tensor]:
+    """A loop of known length that the engine runs, and can differentiate."""
+    results: list[Tensor] = []
+    first = carry.backend.full((), begin, spec)
+
+    def body(
+        state: list[NativeArray], rows: list[NativeArray]
+    ) -> tuple[list[NativeArray], list[NativeArray]]:
+        index = fill(state[0], spec)
+        tensors = carry.wrapped(state[1:], results)
+        results[:] = carry.accept(body_fn(index, carry.tree(tensors)), "body_fn")
+        return [(index + 1).native, *(t.native for t in results)], []
+
+    control = carry.backend.control
+    found, _ = control.scan(body, [first, *natives], [], count, reverse=False, unroll=1)
+    return carry.wrapped(found[1:], results)
+
+
+def _bound(value: TensorLike, backend: Backend, what: str) -> int | Tensor:
+    """A bound as a number, or as a tensor whose value cannot be read."""
+    if type(value) is int:
+        return value  # as a tensor it would be traced under jit
+    tensor = tensor_of("fori_loop", value, backend)
+    if not tensor.dtype.is_integer:
+        raise DTypeError(f"ops.fori_loop takes an integer {what}, not {tensor.dtype}")
+    if tensor.ndim:
+        raise ShapeError(
+            f"ops.fori_loop takes one value as its {what}, not a tensor of shape {tensor.shape}"
+        )
+    known = backend.control.number(tensor.native)
+    return convert.cast(tensor, dtypes.int64) if known is None else int(known)
