@@ -16,7 +16,6 @@ from ember_ml import devices as _devices
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
-from ember_ml.backend.jax import hosting, kernels, layouts, linearalg
 from ember_ml.backend.jax import (
     hosting,
     kernels,
