@@ -12,6 +12,7 @@ from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import dispatch, elementwise, manipulation, scoring
 from ember_ml.ops import reduction as reductions
+from ember_ml.ops.activations import log_softmax
 from ember_ml.ops.axes import axis_of, broadcast
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.ops.scoring import (
@@ -289,7 +290,7 @@ def _class_axis(name: str, score: Tensor, axis: int | None) -> int:
 
 def _logarithms(score: Tensor, axis: int, from_logits: bool, eps: float) -> Tensor:
     if from_logits:
-        return dispatch.call("losses.log_softmax", score, axis)
+        return log_softmax(score, axis)
     return elementwise.log(elementwise.maximum(score, eps))
 
 

@@ -65,9 +65,9 @@ class NumpyBackend(Backend):
         | ordering.OVERRIDES
         | special.OVERRIDES
         | linearalg.OVERRIDES
-        | {**kernels.OVERRIDES, **scattering.OVERRIDES}
-        | {**kernels.OVERRIDES, **random.OVERRIDES}
-        | {**kernels.OVERRIDES, **signal.OVERRIDES}
+        | scattering.OVERRIDES
+        | random.OVERRIDES
+        | signal.OVERRIDES
         | network.OVERRIDES
     )
     mutable = True

@@ -64,9 +64,9 @@ class TorchBackend(Backend):
         | ordering.OVERRIDES
         | special.OVERRIDES
         | linearalg.OVERRIDES
-        | {**kernels.OVERRIDES, **scattering.OVERRIDES}
-        | {**kernels.OVERRIDES, **random.OVERRIDES}
-        | {**kernels.OVERRIDES, **losses.OVERRIDES, **signal.OVERRIDES}
+        | scattering.OVERRIDES
+        | random.OVERRIDES
+        | losses.OVERRIDES | signal.OVERRIDES
         | network.OVERRIDES
     )
     whole = kernels.WHOLE

@@ -38,6 +38,5 @@ def of_logits(
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
-    "losses.log_softmax": torch.log_softmax,
     "losses.of_logits": of_logits,
 }
