@@ -86,16 +86,19 @@ def one_hot(
     wanted = dtypes.default_float if dtype is None else dtypes.to_dtype(dtype)
     place = axis_of("one_hot", axis, tensor.ndim + 1)
     spec = tensor._spec.with_dtype(wanted)
-    if spec.backend.mutable:
-        return _written(tensor, spec, count, place, on_value, off_value)
+    on_off = _truth(wanted, on_value), _truth(wanted, off_value)
+    numbers = all(isinstance(value, bool | int | float | complex) for value in on_off)
+    # Where nobody has looked at the indices, one of them could be a place of another vector.
+    if numbers and spec.backend.mutable and spec.backend.checks_values(tensor.native):
+        return _written(tensor, spec, count, place, *on_off)
     shape = tuple(-1 if i == place else 1 for i in range(tensor.ndim + 1))
     classes = beside(tensor, np.arange(count, dtype=np.int64).reshape(shape))
     chosen = convert.cast(tensor, dtypes.int64)
     hot = elementwise.equal(manipulation.expand_dims(chosen, place), classes)
-    if (on_value, off_value) == (1, 0):
+    if numbers and on_off == (1, 0):
         return convert.cast(hot, wanted)
     like = beside(tensor, np.zeros((), dtype=wanted.numpy))
-    on, off = (fitting("one_hot", like, _truth(wanted, v)) for v in (on_value, off_value))
+    on, off = (fitting("one_hot", like, value) for value in on_off)
     return searching.where(hot, on, off)
 
 
@@ -103,14 +106,15 @@ def _written(
     indices: Tensor, spec: Spec, count: int, axis: int, on_value: Any, off_value: Any
 ) -> Tensor:
     """One-hot vectors where arrays can be written: all places once, and few of them again."""
-    like = fill(spec.backend.full((), 0, spec), spec)
-    on, off = (fitting("one_hot", like, _truth(spec.dtype, v)) for v in (on_value, off_value))
+    for value in (on_value, off_value):
+        if dtypes.scalar_dtype(value, spec.dtype, "one_hot") is not spec.dtype:
+            raise DTypeError(f"ops.one_hot got {value!r}, which does not fit {spec.dtype}")
     starts = beside(indices, np.arange(indices.size, dtype=np.int64) * count)
     flat = manipulation.reshape(convert.cast(indices, dtypes.int64), (-1,))
     places = elementwise.add(flat, starts)
-    native = spec.backend.full((indices.size * count,), off.item(), spec)
+    native = spec.backend.full((indices.size * count,), off_value, spec)
     if indices.size:
-        native = spec.backend.setitem(native, (places.native,), on.native)
+        native = spec.backend.setitem(native, (places.native,), spec.scalar(on_value))
     out = manipulation.reshape(fill(native, spec), (*indices.shape, count))
     return manipulation.moveaxis(out, -1, axis)
 
@@ -157,9 +161,8 @@ def embedding(indices: TensorLike, weight: TensorLike, /, padding_idx: int | Non
     padding = integer_of("embedding", padding_idx, "padding_idx")
     if not -count <= padding < count:
         raise OutOfBoundsError(f"ops.embedding got padding_idx {padding} for {count} rows")
-    padded = elementwise.equal(chosen, padding % count)
-    if padding < 0 or chosen.dtype.is_signed:
-        padded = elementwise.logical_or(padded, elementwise.equal(chosen, padding % count - count))
+    places = convert.cast(chosen, dtypes.int64)
+    padded = elementwise.equal(elementwise.remainder(places, count), padding % count)
     spec = table._spec
     still = fill(spec.backend.entry(spec, "stop_gradient")[0](table.native), spec)
     return searching.where(manipulation.expand_dims(padded, -1), still[padding], rows)
