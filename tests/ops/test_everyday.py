@@ -299,6 +299,40 @@ def test_programs_compile_under_mlx() -> None:
         np.testing.assert_allclose(np.asarray(got), wanted.numpy())
 
 
+TRACED: dict[str, Callable[[Any, Any], Any]] = {
+    "scatter_mean": lambda x, i: ops.scatter(x, i, 7, "mean"),
+    "scatter_max": lambda x, i: ops.scatter(x, i, 7, "max"),
+    "scatter_softmax": lambda x, i: ops.scatter(x, i, 7, "softmax"),
+    "index_update": lambda x, i: ops.index_update(x, i, 1.0),
+    "index_add": lambda x, i: ops.index_add(x, i, x),
+    "one_hot": lambda x, i: ops.one_hot(i, 7),
+    "gather": lambda x, i: ops.gather(x, i),
+    "scatter_nd": lambda x, i: ops.scatter_nd(ops.expand_dims(i, 1), x, (7,)),
+    "embedding": lambda x, i: ops.embedding(i, ops.expand_dims(x, 1), padding_idx=0),
+    "pad": lambda x, i: ops.pad(x, 2, "reflect", reflect_type="odd"),
+    "pad_constant": lambda x, i: ops.pad(x, 2),
+    "einsum": lambda x, i: ops.einsum("i,j->ij", x, x),
+    "rotate_left": lambda x, i: ops.rotate_left(i, 3),
+    "popcount": lambda x, i: ops.popcount(i),
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_traces_keep_nothing_of_their_values(name: str) -> None:
+    """A program that torch has recorded gives for other values what the op itself gives."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    program = TRACED[name]
+    with em.use_backend("torch"):
+        x, i = ops.asarray(X.astype("float32")), ops.asarray(INDICES)
+        other, j = ops.flip(x) * 2, ops.asarray([1, 2, 3, 3, 3, 6, 0])
+        recorded = make_fx(lambda x, i: program(em.Tensor(x), em.Tensor(i)).native)(
+            x.native, i.native
+        )
+        got = recorded(other.native, j.native)
+        np.testing.assert_allclose(got.numpy(), program(other, j).numpy())
+
+
 def test_nothing_changes_its_input(backend: str) -> None:
     x = ops.asarray(np.arange(6.0).reshape(2, 3))
     before = x.numpy().copy()

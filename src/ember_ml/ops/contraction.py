@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ember_ml.errors import DomainError, ShapeError
@@ -25,6 +26,18 @@ class _Notation(NamedTuple):
     output: list[Any]
 
 
+class _Plan(NamedTuple):
+    """What a notation asks of some shapes.
+
+    Of each operand some pairs of axes are replaced by their diagonal, and the result is given
+    another shape, or none; then its axes have the numbers of `terms`.
+    """
+
+    steps: list[tuple[list[tuple[int, int]], tuple[int, ...] | None]]
+    terms: tuple[tuple[int, ...], ...]
+    output: tuple[int, ...]
+
+
 @op(accepts=NUMERIC, lift="int", arity=2, standard=False)
 def einsum(subscripts: Any, /, *operands: Any) -> Tensor:
     """Sums of products in Einstein's notation, with all that NumPy's einsum reads.
@@ -44,28 +57,20 @@ def einsum(subscripts: Any, /, *operands: Any) -> Tensor:
         raise DomainError(f"ops.einsum got {text!r} without an operand")
     home = dispatch.home_of("einsum", values)
     tensors = [convert.to_tensor(value, home) for value in values]
-    notation = _parse(text, [t.shape for t in tensors])
-    sizes = _sizes(text, tensors, notation)
-    terms = []
-    for place, term in enumerate(notation.terms):
-        tensors[place], labels = _simplified(text, tensors[place], term, sizes)
-        terms.append(labels)
-    return _contracted(tensors, terms, notation.output)
+    plan = _plan(text, tuple(t.shape for t in tensors))
+    simple = [_simplified(x, *steps) for x, steps in zip(tensors, plan.steps, strict=True)]
+    return _contracted(simple, plan.terms, plan.output)
 
 
-def _contracted(tensors: list[Tensor], terms: list[list[Any]], output: list[Any]) -> Tensor:
+def _contracted(
+    tensors: list[Tensor], terms: tuple[tuple[int, ...], ...], output: tuple[int, ...]
+) -> Tensor:
     spec, natives, needs_grad = dispatch.operands("einsum", *tensors)
     spec = spec.with_dtype(REGISTRY["einsum"].run_dtype(spec.dtype))
     backend = spec.backend
-    numbers = {
-        label: i for i, label in enumerate(dict.fromkeys(label for term in terms for label in term))
-    }
+    arrays = [backend.cast(native, spec.dtype) for native in natives]
     try:
-        native = backend.entry(spec, "contract")[0](
-            [backend.cast(native, spec.dtype) for native in natives],
-            tuple(tuple(numbers[label] for label in term) for term in terms),
-            tuple(numbers[label] for label in output),
-        )
+        native = backend.entry(spec, "contract")[0](arrays, terms, output)
     except Exception as error:
         raise explain("einsum", error, tuple(tensors)) from error
     if type(native) is not spec.native_type:
@@ -148,42 +153,64 @@ def _labels(term: str, hidden: list[int]) -> list[Any]:
     return [*before, *(hidden if dots else ()), *after]
 
 
-def _sizes(text: str, tensors: list[Tensor], notation: _Notation) -> dict[Any, int]:
+@lru_cache(maxsize=512)
+def _plan(text: str, shapes: tuple[tuple[int, ...], ...]) -> _Plan:
+    notation = _parse(text, list(shapes))
+    sizes = _sizes(text, shapes, notation)
+    steps, terms = [], []
+    for shape, term in zip(shapes, notation.terms, strict=True):
+        pairs, sides, labels = _diagonals(text, list(shape), list(term))
+        # Axes of one that other operands make longer need not be there.
+        kept = [i for i, label in enumerate(labels) if sides[i] == sizes[label]]
+        steps.append((pairs, None if len(kept) == len(labels) else tuple(sides[i] for i in kept)))
+        terms.append([labels[i] for i in kept])
+    numbers = {label: i for i, label in enumerate(sizes)}
+    return _Plan(
+        steps,
+        tuple(tuple(numbers[label] for label in term) for term in terms),
+        tuple(numbers[label] for label in notation.output),
+    )
+
+
+def _sizes(text: str, shapes: tuple[tuple[int, ...], ...], notation: _Notation) -> dict[Any, int]:
     """The length of each label; one broadcasts."""
     sizes: dict[Any, int] = {}
-    for tensor, term in zip(tensors, notation.terms, strict=True):
-        for label, side in zip(term, tensor.shape, strict=True):
+    for shape, term in zip(shapes, notation.terms, strict=True):
+        for label, side in zip(term, shape, strict=True):
             known = sizes.setdefault(label, side)
             if known == 1:
                 sizes[label] = side
             elif side not in (1, known):
                 name = f"label {label!r}" if isinstance(label, str) else "an axis of '...'"
                 raise ShapeError(
-                    f"ops.einsum got {text!r} for shapes "
-                    f"{', '.join(str(t.shape) for t in tensors)}, "
+                    f"ops.einsum got {text!r} for shapes {', '.join(map(str, shapes))}, "
                     f"where {name} has lengths {known} and {side}"
                 )
     return sizes
 
 
-def _simplified(
-    text: str, x: Tensor, term: list[Any], sizes: dict[Any, int]
-) -> tuple[Tensor, list[Any]]:
-    """An operand whose labels stand once, without axes of one that others make longer."""
-    labels = list(term)
-    for label in dict.fromkeys(term):
+def _diagonals(
+    text: str, sides: list[int], labels: list[Any]
+) -> tuple[list[tuple[int, int]], list[int], list[Any]]:
+    """The pairs of axes of one label, one after the other, and what is left; diagonals go last."""
+    pairs = []
+    for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
-            if x.shape[first] != x.shape[second]:
+            if sides[first] != sides[second]:
                 raise ShapeError(
                     f"ops.einsum got {text!r}, where {label!r} takes the diagonal of lengths "
-                    f"{x.shape[first]} and {x.shape[second]}"
+                    f"{sides[first]} and {sides[second]}"
                 )
-            x = linearalg.diagonal(manipulation.moveaxis(x, (first, second), (-2, -1)))
-            labels = [old for i, old in enumerate(labels) if i not in (first, second)]
-            labels.append(label)
-    kept = [i for i, label in enumerate(labels) if x.shape[i] == sizes[label]]
-    if len(kept) < len(labels):
-        x = manipulation.reshape(x, tuple(x.shape[i] for i in kept))
-    return x, [labels[i] for i in kept]
+            pairs.append((first, second))
+            labels = [old for i, old in enumerate(labels) if i not in (first, second)] + [label]
+            rest = [side for i, side in enumerate(sides) if i not in (first, second)]
+            sides = [*rest, sides[first]]
+    return pairs, sides, labels
+
+
+def _simplified(x: Tensor, pairs: list[tuple[int, int]], shape: tuple[int, ...] | None) -> Tensor:
+    for pair in pairs:
+        x = linearalg.diagonal(manipulation.moveaxis(x, pair, (-2, -1)))
+    return x if shape is None else manipulation.reshape(x, shape)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.backend.contract import Spec
+from ember_ml.dtypes import DType
 from ember_ml.errors import (
     DomainError,
     DTypeError,
@@ -21,7 +23,8 @@ from ember_ml.ops.axes import axis_of, integer_of, shape_of
 from ember_ml.ops.fitting import beside, fitting
 from ember_ml.ops.registry import INTEGRAL, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill
+from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.indexing import check_bounds
 from ember_ml.typing import DTypeLike, ShapeLike, TensorLike
 
 __all__ = [
@@ -82,14 +85,43 @@ def one_hot(
     _require_below("one_hot", tensor, count)
     wanted = dtypes.default_float if dtype is None else dtypes.to_dtype(dtype)
     place = axis_of("one_hot", axis, tensor.ndim + 1)
+    spec = tensor._spec.with_dtype(wanted)
+    on_off = _truth(wanted, on_value), _truth(wanted, off_value)
+    numbers = all(isinstance(value, bool | int | float | complex) for value in on_off)
+    # Where nobody has looked at the indices, one of them could be a place of another vector.
+    if numbers and spec.backend.mutable and spec.backend.checks_values(tensor.native):
+        return _written(tensor, spec, count, place, *on_off)
     shape = tuple(-1 if i == place else 1 for i in range(tensor.ndim + 1))
     classes = beside(tensor, np.arange(count, dtype=np.int64).reshape(shape))
     chosen = convert.cast(tensor, dtypes.int64)
     hot = elementwise.equal(manipulation.expand_dims(chosen, place), classes)
-    if (on_value, off_value) == (1, 0):
+    if numbers and on_off == (1, 0):
         return convert.cast(hot, wanted)
     like = beside(tensor, np.zeros((), dtype=wanted.numpy))
-    return searching.where(hot, *(fitting("one_hot", like, v) for v in (on_value, off_value)))
+    on, off = (fitting("one_hot", like, value) for value in on_off)
+    return searching.where(hot, on, off)
+
+
+def _written(
+    indices: Tensor, spec: Spec, count: int, axis: int, on_value: Any, off_value: Any
+) -> Tensor:
+    """One-hot vectors where arrays can be written: all places once, and few of them again."""
+    for value in (on_value, off_value):
+        if dtypes.scalar_dtype(value, spec.dtype, "one_hot") is not spec.dtype:
+            raise DTypeError(f"ops.one_hot got {value!r}, which does not fit {spec.dtype}")
+    starts = beside(indices, np.arange(indices.size, dtype=np.int64) * count)
+    flat = manipulation.reshape(convert.cast(indices, dtypes.int64), (-1,))
+    places = elementwise.add(flat, starts)
+    native = spec.backend.full((indices.size * count,), off_value, spec)
+    if indices.size:
+        native = spec.backend.setitem(native, (places.native,), spec.scalar(on_value))
+    out = manipulation.reshape(fill(native, spec), (*indices.shape, count))
+    return manipulation.moveaxis(out, -1, axis)
+
+
+def _truth(dtype: DType, value: Any) -> Any:
+    """The default values 1 and 0 of truth values."""
+    return bool(value) if dtype is dtypes.bool and value in (0, 1) else value
 
 
 def _classes(indices: Tensor, given: int | None) -> int:
@@ -122,19 +154,29 @@ def embedding(indices: TensorLike, weight: TensorLike, /, padding_idx: int | Non
     if table.ndim != 2:
         raise ShapeError(f"ops.embedding takes a table of rows, not shape {table.shape}")
     chosen = convert.to_tensor(indices, home)
-    rows = indexing.take(table, chosen, axis=0)
+    rows = _rows(table, chosen)
     if padding_idx is None:
         return rows
     count = table.shape[0]
     padding = integer_of("embedding", padding_idx, "padding_idx")
     if not -count <= padding < count:
         raise OutOfBoundsError(f"ops.embedding got padding_idx {padding} for {count} rows")
-    padded = elementwise.equal(chosen, padding % count)
-    if padding < 0 or chosen.dtype.is_signed:
-        padded = elementwise.logical_or(padded, elementwise.equal(chosen, padding % count - count))
+    places = convert.cast(chosen, dtypes.int64)
+    padded = elementwise.equal(elementwise.remainder(places, count), padding % count)
     spec = table._spec
     still = fill(spec.backend.entry(spec, "stop_gradient")[0](table.native), spec)
     return searching.where(manipulation.expand_dims(padded, -1), still[padding], rows)
+
+
+def _rows(table: Tensor, chosen: Tensor) -> Tensor:
+    embed = table._spec.backend.overrides.get("embed")
+    if embed is None or not table.dtype.is_floating or not chosen.dtype.is_integer:
+        return indexing.take(table, chosen, axis=0)
+    dispatch.same_device("embedding", table.device, chosen.device)
+    if chosen.size and chosen._spec.backend.checks_values(chosen.native):
+        check_bounds(chosen.numpy(), table.shape[0], 0, table.shape)
+    native = embed(table.native, convert.cast(chosen, dtypes.int64).native)
+    return (fill_grad if table.requires_grad else fill)(native, table._spec)
 
 
 # --- Where elements are ---------------------------------------------------------------------

@@ -53,6 +53,10 @@ def _contract(arrays: list[NativeArray], terms: Any, output: Any) -> NativeArray
     return jnp.einsum(*pairs, output, precision="highest")
 
 
+def _surround(x: NativeArray, widths: Any, value: NativeArray) -> NativeArray:
+    return jax.lax.pad(x, value, [(before, behind, 0) for before, behind in widths])
+
+
 _COMPILED: Final[dict[str, Kernel]] = {
     # jnp.ufunc objects in Python around their compiled function.
     "add": _compiled(jnp.add),
@@ -80,6 +84,7 @@ _COMPILED: Final[dict[str, Kernel]] = {
     "stack": _compiled(jnp.stack, (1,)),
     "where": _compiled(jnp.where),
     "contract": _compiled(_contract, (1, 2)),
+    "surround": _compiled(_surround, (1,)),
 }
 copy: Final = _compiled(jnp.copy)
 # The second argument is a NumPy dtype.
