@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.backend.numpy.kernels import argsort
+from ember_ml.backend.numpy.kernels import argsort, quiet
 
-__all__ = ["OVERRIDES", "order_statistics", "topk_indices"]
+__all__ = ["OVERRIDES", "quantiles_at"]
 
 Array = NativeArray
 
@@ -19,10 +19,24 @@ _FEW: Final = 4
 _SHORT: Final = 256
 
 
-def order_statistics(x: Array, places: tuple[int, ...]) -> Any:
+@quiet
+def quantiles_at(
+    x: Array, low: tuple[int, ...], high: tuple[int, ...], weight: tuple[float, ...]
+) -> Any:
+    places = sorted({*low, *high, x.shape[-1] - 1})
+    found = _selected(x, places)
+    a, b = (found[..., [places.index(k) for k in one]] for one in (low, high))
+    share = np.array(weight, x.dtype)
+    out = np.where(a == b, a, a * (1 - share) + b * share)
+    last = found[..., -1:]
+    return np.where(np.isnan(last), last, out)
+
+
+def _selected(x: Array, places: list[int]) -> Any:
+    """The values that sorting the last axis, NaN behind all, would bring to some places."""
     last = x.shape[-1] - 1
     if len(places) > _FEW:
-        return np.sort(x, axis=-1)[..., list(places)]
+        return np.sort(x, axis=-1)[..., places]
     found = [
         np.maximum.reduce(x, axis=-1) if k == last else np.partition(x, k, axis=-1)[..., k]
         for k in places
@@ -66,5 +80,8 @@ def bin_sum(index: Array, weights: Array | None, length: int) -> Any:
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
-    kernel.__name__: kernel for kernel in (order_statistics, topk_indices, running_maximum, bin_sum)
+    "quantiles_at": quantiles_at,
+    "topk_indices": topk_indices,
+    "running_maximum": running_maximum,
+    "bin_sum": bin_sum,
 }

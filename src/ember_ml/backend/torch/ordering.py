@@ -20,7 +20,20 @@ _FEW: Final = 3
 _SHORT: Final = 256
 
 
-def order_statistics(x: Tensor, places: tuple[int, ...]) -> Tensor:
+def quantiles_at(
+    x: Tensor, low: tuple[int, ...], high: tuple[int, ...], weight: tuple[float, ...]
+) -> Tensor:
+    places = sorted({*low, *high, x.shape[-1] - 1})
+    found = _selected(x, places)
+    a, b = (found[..., [places.index(k) for k in one]] for one in (low, high))
+    share = torch.tensor(weight, dtype=x.dtype, device=x.device)
+    out = torch.where(a == b, a, a * (1 - share) + b * share)
+    last = found[..., -1:]
+    return torch.where(torch.isnan(last), last, out)
+
+
+def _selected(x: Tensor, places: list[int]) -> Tensor:
+    """The values that sorting the last axis, NaN behind all, would bring to some places."""
     if len(places) > _FEW:
         index = torch.tensor(places, device=x.device)
         return torch.sort(x, dim=-1).values.index_select(-1, index)
@@ -63,5 +76,5 @@ def bin_sum(index: Tensor, weights: Tensor | None, length: int) -> Tensor:
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
-    kernel.__name__: kernel for kernel in (order_statistics, topk_indices, running_maximum, bin_sum)
+    kernel.__name__: kernel for kernel in (quantiles_at, topk_indices, running_maximum, bin_sum)
 }
