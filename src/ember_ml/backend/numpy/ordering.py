@@ -68,6 +68,23 @@ def running_maximum(x: Array, axis: int) -> Any:
     return np.maximum.accumulate(x, axis=axis)
 
 
+@quiet
+def bin_index(x: Array, edges: Array, even: bool) -> tuple[Array, ...]:
+    """How many edges are not above each value, less one."""
+    count = len(edges) - 1
+    if not even or x.size < _SHORT or count > x.size:
+        return (np.searchsorted(edges, x, "right") - 1,)
+    # The place of a value among even edges is known but for rounding: a look at both sides.
+    first, last = (float(edge) for edge in (edges[0], edges[-1]))
+    place = (x - x.dtype.type(first)) * x.dtype.type(count / (last - first))
+    index = np.fmax(np.fmin(place, count - 1), 0).astype(np.int64)
+    index -= x < edges[index]
+    index += x >= edges[index + 1]
+    if x.dtype.kind == "f":
+        index[np.isnan(x)] = count
+    return (index,)
+
+
 def bin_sum(index: Array, weights: Array | None, length: int) -> Any:
     """How often each of 0 to length - 1 stands in `index`, or the sum of the weights there."""
     if weights is None:
@@ -83,5 +100,6 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "quantiles_at": quantiles_at,
     "topk_indices": topk_indices,
     "running_maximum": running_maximum,
+    "bin_index": bin_index,
     "bin_sum": bin_sum,
 }

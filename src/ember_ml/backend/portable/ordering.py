@@ -43,6 +43,14 @@ def running_maximum(xp: Kernels, x: NativeArray, axis: int) -> NativeArray:
     return xp._backend.hosted("running_maximum", xp.dtype(x))(x, axis)
 
 
+def bin_index(
+    xp: Kernels, x: NativeArray, edges: NativeArray, even: bool
+) -> tuple[NativeArray, ...]:
+    """How many edges are not above each value, less one; `even` where their distances are equal."""
+    index = xp.searchsorted(edges, x, "right")
+    return (xp.subtract(index, xp.full((), 1, index)),)
+
+
 def bin_sum(
     xp: Kernels, index: NativeArray, weights: NativeArray | None, length: int
 ) -> NativeArray:
@@ -50,5 +58,6 @@ def bin_sum(
 
 
 KERNELS: Final[dict[str, Kernel]] = {
-    kernel.__name__: kernel for kernel in (quantiles_at, topk_indices, running_maximum, bin_sum)
+    kernel.__name__: kernel
+    for kernel in (quantiles_at, topk_indices, running_maximum, bin_index, bin_sum)
 }
