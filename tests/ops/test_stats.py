@@ -221,3 +221,19 @@ def test_under_jit_and_grad_on_jax() -> None:
     ):
         slope = jax.grad(lambda v, name=name: getattr(ops, name)(v).native)(0.7)
         assert float(slope) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_histograms_at_length(backend: str) -> None:
+    """Even bins of long lines are found by arithmetic on NumPy: to the last value at an edge."""
+    x = np.random.default_rng(4).integers(-30, 130, 5000) / 10
+    x[::500] = math.nan
+    for bins, limits in ((100, (0.0, 10.0)), (7, (-0.7, 11.3)), (13, (0.1, 0.2))):
+        counts, edges = ops.histogram(ops.asarray(x), bins, range=limits)
+        wanted = np.histogram(x[~np.isnan(x)], bins, range=limits)
+        np.testing.assert_array_equal(counts.numpy(), wanted[0])
+        np.testing.assert_array_equal(edges.numpy(), wanted[1])
+    single = x.astype(np.float32)
+    counts = ops.histogram(ops.asarray(single), 100, range=(0.0, 10.0)).counts
+    np.testing.assert_array_equal(
+        counts.numpy(), np.histogram(single[~np.isnan(x)], 100, range=(0.0, 10.0))[0]
+    )

@@ -211,9 +211,10 @@ def histogram(
                 f"ops.histogram got {tensor.size} values and weights of shape {summed.shape}"
             )
         summed = ops.reshape(summed, (-1,))
-    index = ops.searchsorted(edges, tensor, side="right") - 1
-    last = tensor == edges[-1]
-    index = ops.where(last, length - 1, index)
+    plain = fill(tensor.native, tensor._spec)
+    even = not _are_edges(bins)
+    (index,) = dispatch.call_many("bin_index", plain, edges.native, even)
+    index = ops.where(tensor == edges[-1], length - 1, index)
     inside = (index >= 0) & (index < length)  # NaN sorts beyond the last edge
     counts = _bin_sum(index, summed, length, inside)
     if density:
@@ -227,7 +228,7 @@ def _edges(x: Tensor, bins: TensorLike, limits: tuple[float, float] | None) -> T
     home = x._spec.backend
     if isinstance(bins, str):
         raise DomainError(f"ops.histogram takes a number of bins or their edges, not {bins!r}")
-    if getattr(bins, "ndim", None) or isinstance(bins, list | tuple):
+    if _are_edges(bins):
         edges = convert.to_tensor(bins, home)
         if edges.ndim != 1 or edges.shape[0] < 2:
             raise ShapeError(f"ops.histogram takes at least two edges in one axis, not {bins!r}")
@@ -257,6 +258,10 @@ def _edges(x: Tensor, bins: TensorLike, limits: tuple[float, float] | None) -> T
     first, last = ops.where(flat, first - 0.5, first), ops.where(flat, last + 0.5, last)
     steps = convert.asarray(np.linspace(0, 1, count + 1), dtype=x.dtype, backend=home)
     return first * (1 - steps) + last * steps
+
+
+def _are_edges(bins: TensorLike) -> bool:
+    return isinstance(bins, list | tuple) or bool(getattr(bins, "ndim", 0))
 
 
 def _even_edges(x: Tensor, low: float, high: float, count: int) -> Tensor:

@@ -191,6 +191,10 @@ def lines_of(name: str, x: Tensor, axis: Axis) -> tuple[Tensor, tuple[int, ...]]
 
 def _parts(name: str, q: TensorLike, home: Any, scale: float) -> Any:
     """`q` between 0 and 1: as a NumPy array of float64, or as a tensor where it has no values."""
+    if type(q) is float:
+        if not 0 <= q <= scale:
+            raise DomainError(f"ops.{name} takes q from 0 to {scale:g}, not {q}")
+        return np.array(q / scale)
     tensor = convert.to_tensor(q, home)
     if not (tensor.dtype.is_floating or tensor.dtype.is_integer):
         raise DTypeError(f"ops.{name} takes real numbers q, not {tensor.dtype}")
@@ -238,16 +242,15 @@ def _selected(lines: Tensor, parts: Any, method: str) -> Tensor:
     """Quantiles at places that are known: one selection for all of them."""
     count = lines.shape[-1]
     low, high, weight = _places(np, parts, float(count), method)
-    places = np.unique(np.concatenate([low, high, [count - 1]])).astype(np.int64)
-    if type(lines) is GradTensor:
-        found = ops.take(ops.sort(lines, axis=-1), places, axis=-1)
-    else:
-        found = dispatch.call("order_statistics", lines, tuple(places.tolist()))
-    first, second = (np.searchsorted(places, one) for one in (low, high))
+    first, second = low.astype(np.int64), high.astype(np.int64)
+    if type(lines) is not GradTensor:
+        places = (tuple(one.tolist()) for one in (first, second, weight))
+        return dispatch.call("quantiles_at", lines, *places)
+    # Of ops that are differentiated everywhere.
+    ordered = ops.sort(lines, axis=-1)
     weights = convert.asarray(weight, dtype=lines.dtype, backend=lines._spec.backend)
-    out = _between(ops.take(found, first, axis=-1), ops.take(found, second, axis=-1), weights)
-    # NaN sorts behind all, so the last tells whether there is one.
-    last = found[..., -1:]
+    out = _between(ops.take(ordered, first, axis=-1), ops.take(ordered, second, axis=-1), weights)
+    last = ordered[..., -1:]  # NaN sorts behind all
     return ops.where(ops.isnan(last), last, out)
 
 

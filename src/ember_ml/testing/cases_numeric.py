@@ -293,9 +293,13 @@ _CALCULUS: Final[list[tuple[str, str, Any, Any, Any]]] = [
 ]
 
 
+# One way through an op is taken on every dtype, the others on these: JAX compiles each anew.
+_SINGLE: Final = (dtypes.int32, dtypes.float32, dtypes.float64)
+
+
 def _calculus() -> list[Case]:
     return [
-        Case(op, run, expect, inputs, accepted(op), law(op), ulps=32, label=label)
+        Case(op, run, expect, inputs, _SINGLE if label else accepted(op), law(op), 32, label)
         for op, label, run, expect, inputs in _CALCULUS
     ]
 

@@ -17,10 +17,12 @@ from ember_ml.backend.numpy import ordering
 __all__ = ["OVERRIDES"]
 
 
-def order_statistics(x: NativeArray, places: tuple[int, ...]) -> NativeArray:
+def quantiles_at(
+    x: NativeArray, low: tuple[int, ...], high: tuple[int, ...], weight: tuple[float, ...]
+) -> NativeArray:
     if x.dtype.itemsize > 2 and _on_host(x):
-        return jnp.asarray(ordering.order_statistics(hosting.to_numpy(x, None), places))
-    return _order_statistics(x, places)
+        return jnp.asarray(ordering.quantiles_at(hosting.to_numpy(x, None), low, high, weight))
+    return _quantiles_at(x, low, high, weight)
 
 
 def _on_host(x: NativeArray) -> bool:
@@ -30,9 +32,16 @@ def _on_host(x: NativeArray) -> bool:
     return isinstance(x, np.ndarray) or all(d.platform == "cpu" for d in x.devices())
 
 
-@partial(jax.jit, static_argnums=1)
-def _order_statistics(x: NativeArray, places: tuple[int, ...]) -> NativeArray:
-    return jnp.sort(x, -1)[..., np.array(places)]
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _quantiles_at(
+    x: NativeArray, low: tuple[int, ...], high: tuple[int, ...], weight: tuple[float, ...]
+) -> NativeArray:
+    ordered = jnp.sort(x, -1)
+    a, b = (ordered[..., np.array(one)] for one in (low, high))
+    share = np.array(weight, x.dtype)
+    out = jnp.where(a == b, a, a * (1 - share) + b * share)
+    last = ordered[..., -1:]  # NaN sorts behind all
+    return jnp.where(jnp.isnan(last), last, out)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -61,7 +70,7 @@ def bin_sum(index: NativeArray, weights: NativeArray | None, length: int) -> Nat
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
-    "order_statistics": order_statistics,
+    "quantiles_at": quantiles_at,
     "topk_indices": topk_indices,
     "running_maximum": running_maximum,
     "bin_sum": bin_sum,

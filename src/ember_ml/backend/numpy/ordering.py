@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.backend.numpy.kernels import argsort
+from ember_ml.backend.numpy.kernels import argsort, quiet
 
-__all__ = ["OVERRIDES", "order_statistics", "topk_indices"]
+__all__ = ["OVERRIDES", "quantiles_at"]
 
 Array = NativeArray
 
@@ -19,10 +19,24 @@ _FEW: Final = 4
 _SHORT: Final = 256
 
 
-def order_statistics(x: Array, places: tuple[int, ...]) -> Any:
+@quiet
+def quantiles_at(
+    x: Array, low: tuple[int, ...], high: tuple[int, ...], weight: tuple[float, ...]
+) -> Any:
+    places = sorted({*low, *high, x.shape[-1] - 1})
+    found = _selected(x, places)
+    a, b = (found[..., [places.index(k) for k in one]] for one in (low, high))
+    share = np.array(weight, x.dtype)
+    out = np.where(a == b, a, a * (1 - share) + b * share)
+    last = found[..., -1:]
+    return np.where(np.isnan(last), last, out)
+
+
+def _selected(x: Array, places: list[int]) -> Any:
+    """The values that sorting the last axis, NaN behind all, would bring to some places."""
     last = x.shape[-1] - 1
     if len(places) > _FEW:
-        return np.sort(x, axis=-1)[..., list(places)]
+        return np.sort(x, axis=-1)[..., places]
     found = [
         np.maximum.reduce(x, axis=-1) if k == last else np.partition(x, k, axis=-1)[..., k]
         for k in places
@@ -54,6 +68,23 @@ def running_maximum(x: Array, axis: int) -> Any:
     return np.maximum.accumulate(x, axis=axis)
 
 
+@quiet
+def bin_index(x: Array, edges: Array, even: bool) -> tuple[Array, ...]:
+    """How many edges are not above each value, less one."""
+    count = len(edges) - 1
+    if not even or x.size < _SHORT or count > x.size:
+        return (np.searchsorted(edges, x, "right") - 1,)
+    # The place of a value among even edges is known but for rounding: a look at both sides.
+    first, last = (float(edge) for edge in (edges[0], edges[-1]))
+    place = (x - x.dtype.type(first)) * x.dtype.type(count / (last - first))
+    index = np.fmax(np.fmin(place, count - 1), 0).astype(np.int64)
+    index -= x < edges[index]
+    index += x >= edges[index + 1]
+    if x.dtype.kind == "f":
+        index[np.isnan(x)] = count
+    return (index,)
+
+
 def bin_sum(index: Array, weights: Array | None, length: int) -> Any:
     """How often each of 0 to length - 1 stands in `index`, or the sum of the weights there."""
     if weights is None:
@@ -66,5 +97,9 @@ def bin_sum(index: Array, weights: Array | None, length: int) -> Any:
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
-    kernel.__name__: kernel for kernel in (order_statistics, topk_indices, running_maximum, bin_sum)
+    "quantiles_at": quantiles_at,
+    "topk_indices": topk_indices,
+    "running_maximum": running_maximum,
+    "bin_index": bin_index,
+    "bin_sum": bin_sum,
 }

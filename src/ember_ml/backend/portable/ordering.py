@@ -7,15 +7,31 @@ from typing import Final
 import numpy as np
 
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
+from ember_ml.backend.portable.standard import choose
 
 __all__ = ["KERNELS"]
 
 
-def order_statistics(xp: Kernels, x: NativeArray, places: tuple[int, ...]) -> NativeArray:
-    """The values that sorting the last axis, NaN behind all, would bring to some places."""
+def quantiles_at(
+    xp: Kernels,
+    x: NativeArray,
+    low: tuple[int, ...],
+    high: tuple[int, ...],
+    weight: tuple[float, ...],
+) -> NativeArray:
+    """Values between two places of the sorted last axis; NaN where there is one.
+
+    Weighted, and not by the difference of the two, which infinities do not have.
+    """
     axis = len(x.shape) - 1
-    index = xp.host(np.array(places, np.int64), x)
-    return xp.take(xp.sort(x, axis, False, True), index, axis)
+    ordered = xp.sort(x, axis, False, True)
+    a, b = (xp.take(ordered, xp.host(np.array(one, np.int64), x), axis) for one in (low, high))
+    share = xp.host(np.array(weight, xp.dtype(x).numpy), x)
+    rest = xp.subtract(xp.full((), 1, x), share)
+    mixed = xp.add(xp.multiply(a, rest), xp.multiply(b, share))
+    out = choose(xp, xp.equal(a, b), a, mixed)
+    last = ordered[..., -1:]  # NaN sorts behind all
+    return choose(xp, xp.isnan(last), last, out)
 
 
 def topk_indices(xp: Kernels, x: NativeArray, k: int, largest: bool) -> tuple[NativeArray, ...]:
@@ -27,6 +43,14 @@ def running_maximum(xp: Kernels, x: NativeArray, axis: int) -> NativeArray:
     return xp._backend.hosted("running_maximum", xp.dtype(x))(x, axis)
 
 
+def bin_index(
+    xp: Kernels, x: NativeArray, edges: NativeArray, even: bool
+) -> tuple[NativeArray, ...]:
+    """How many edges are not above each value, less one; `even` where their distances are equal."""
+    index = xp.searchsorted(edges, x, "right")
+    return (xp.subtract(index, xp.full((), 1, index)),)
+
+
 def bin_sum(
     xp: Kernels, index: NativeArray, weights: NativeArray | None, length: int
 ) -> NativeArray:
@@ -34,5 +58,6 @@ def bin_sum(
 
 
 KERNELS: Final[dict[str, Kernel]] = {
-    kernel.__name__: kernel for kernel in (order_statistics, topk_indices, running_maximum, bin_sum)
+    kernel.__name__: kernel
+    for kernel in (quantiles_at, topk_indices, running_maximum, bin_index, bin_sum)
 }

@@ -20,7 +20,20 @@ _FEW: Final = 3
 _SHORT: Final = 256
 
 
-def order_statistics(x: Tensor, places: tuple[int, ...]) -> Tensor:
+def quantiles_at(
+    x: Tensor, low: tuple[int, ...], high: tuple[int, ...], weight: tuple[float, ...]
+) -> Tensor:
+    places = sorted({*low, *high, x.shape[-1] - 1})
+    found = _selected(x, places)
+    a, b = (found[..., [places.index(k) for k in one]] for one in (low, high))
+    share = torch.tensor(weight, dtype=x.dtype, device=x.device)
+    out = torch.where(a == b, a, a * (1 - share) + b * share)
+    last = found[..., -1:]
+    return torch.where(torch.isnan(last), last, out)
+
+
+def _selected(x: Tensor, places: list[int]) -> Tensor:
+    """The values that sorting the last axis, NaN behind all, would bring to some places."""
     if len(places) > _FEW:
         index = torch.tensor(places, device=x.device)
         return torch.sort(x, dim=-1).values.index_select(-1, index)
@@ -37,8 +50,20 @@ def topk_indices(x: Tensor, k: int, largest: bool) -> tuple[Tensor, ...]:
         x = x.to(torch.uint8)
     if side < _SHORT or 4 * k > side or not k or is_traced(x):
         return (argsort(x, -1, largest, True)[..., :k],)
-    # torch.topk leaves the order of equal values open, so it only tells the last value.
-    limit = torch.topk(x, k, dim=-1, largest=largest).values[..., -1:]
+    # torch.topk leaves open which of equal values it takes, and in which order.
+    best, index = torch.topk(x, k + 1, dim=-1, largest=largest)
+    limit = best[..., k - 1 : k]
+    clear = (limit != best[..., k:]) & ~(torch.isnan(limit) & torch.isnan(best[..., k:]))
+    if x.is_cpu and bool(clear.all()):
+        index = torch.sort(index[..., :k], dim=-1).values
+    else:
+        index = _first_of_equals(x, limit, k, largest)
+    order = argsort(torch.gather(x, -1, index), -1, largest, True)
+    return (torch.gather(index, -1, order),)
+
+
+def _first_of_equals(x: Tensor, limit: Tensor, k: int, largest: bool) -> Tensor:
+    """The indices of what comes before a limit, and the first of those that equal it."""
     chosen = x > limit if largest else x < limit
     ties = x == limit
     if x.is_floating_point():  # NaN counts as the largest
@@ -47,9 +72,7 @@ def topk_indices(x: Tensor, k: int, largest: bool) -> tuple[Tensor, ...]:
         ties |= nan & limit_nan
     missing = k - chosen.sum(-1, keepdim=True)
     chosen |= ties & (ties.cumsum(-1) <= missing)
-    index = torch.nonzero(chosen, as_tuple=True)[-1].reshape(*x.shape[:-1], k)
-    order = argsort(torch.gather(x, -1, index), -1, largest, True)
-    return (torch.gather(index, -1, order),)
+    return torch.nonzero(chosen, as_tuple=True)[-1].reshape(*x.shape[:-1], k)
 
 
 def running_maximum(x: Tensor, axis: int) -> Tensor:
@@ -63,5 +86,5 @@ def bin_sum(index: Tensor, weights: Tensor | None, length: int) -> Tensor:
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
-    kernel.__name__: kernel for kernel in (order_statistics, topk_indices, running_maximum, bin_sum)
+    kernel.__name__: kernel for kernel in (quantiles_at, topk_indices, running_maximum, bin_sum)
 }
