@@ -323,7 +323,7 @@ def _run_lstsq(xp: Any, a: Any, b: Any) -> Any:
     return tuple(fit)
 
 
-def _least_squares(a: Array, b: Array) -> tuple[Array, ...]:
+def _least_squares(a: Array, b: Array) -> Any:
     if a.ndim == 2 and b.ndim < 3:
         return np.linalg.lstsq(a, b)
     vector = b.ndim == 1
@@ -348,7 +348,7 @@ def _least_squares(a: Array, b: Array) -> tuple[Array, ...]:
     return out, gaps, rank, values
 
 
-def _rcond(a: Array, b: Array) -> tuple[Array, ...]:
+def _rcond(a: Array, b: Array) -> Any:
     return np.linalg.lstsq(a, b, rcond=0.1)
 
 
@@ -479,6 +479,13 @@ def _mistake(label: str, error: Any, run: Callable[[Any, Any], Any], *facts: str
     return Mistake(label, error, lambda xp: run(xp, xp.linalg), facts)
 
 
+def _given(label: str, name: str, fact: str, *shapes: tuple[int, ...]) -> Mistake:
+    """Arrays of shapes that do not suit an op."""
+    return _mistake(label, ShapeError,
+                    lambda xp, la: getattr(la, name)(*map(xp.ones, shapes)),
+                    f"ops.linalg.{name}", fact)  # fmt: skip
+
+
 def _nan(name: str) -> Mistake:
     return _mistake(f"{name}-nan", LinAlgError,
                     lambda xp, la: getattr(la, name)(xp.full((2, 2), float("nan"))))  # fmt: skip
@@ -514,13 +521,11 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     _mistake("tensorinv-singular", LinAlgError, lambda xp, la: la.tensorinv(xp.ones((2, 2)), 1)),
     _mistake("cond-empty", LinAlgError, lambda xp, la: la.cond(xp.ones((0, 0))), "(0, 0)"),
     # Shapes
-    *(_mistake(f"{name}-vector", ShapeError, lambda xp, la, name=name: getattr(la, name)(
-        xp.ones((3,))), f"ops.linalg.{name}")
+    *(_given(f"{name}-vector", name, "matrices", (3,))
       for name in ("lu", "lu_factor", "lq", "orthogonal", "cond", "cholesky_inverse", "expm")),
     _mistake("expm-not-square", ShapeError, lambda xp, la: la.expm(xp.ones((2, 3)))),
     _mistake("cond-not-square", ShapeError, lambda xp, la: la.cond(xp.ones((2, 3)), 1)),
-    *(_mistake(f"{name}-shapes", ShapeError, lambda xp, la, name=name: getattr(la, name)(
-        xp.ones((2, 2)), xp.ones((3, 1))), f"ops.linalg.{name}", "do not fit")
+    *(_given(f"{name}-shapes", name, "do not fit", (2, 2), (3, 1))
       for name in ("solve_triangular", "lstsq")),
     _mistake("cholesky_solve-shapes", ShapeError,
              lambda xp, la: la.cholesky_solve(xp.ones((3,)), xp.ones((2, 2)))),
