@@ -20,7 +20,7 @@ __all__ = ["DECOMPOSITIONS", "MISTAKES"]
 
 _LINALG: Final = (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128)
 _NUMERIC: Final = tuple(d for d in dtypes.ALL if d is not dtypes.bool)
-_RECTANGLES: Final = ((4, 3), (2, 3, 4), (3, 3), (0, 2, 2), (0, 3), (3, 0), (0, 0))
+_RECTANGLES: Final = ((2, 3, 4), (4, 3), (3, 3), (0, 2, 2), (0, 3), (3, 0), (0, 0))
 # One dtype meets every shape and the others the first few: JAX compiles each pair of the two.
 _THOROUGH: Final = (dtypes.float32, dtypes.int32)
 
@@ -31,7 +31,7 @@ def _first(dtype: DType, shapes: tuple[Any, ...], count: int) -> tuple[Any, ...]
 
 def _of(*shapes: tuple[int, ...]) -> Callable[[DType], list[Inputs]]:
     return lambda dtype: [
-        (sample(f"linalg{s}", s, dtype, -2, 2),) for s in _first(dtype, shapes, 2)
+        (sample(f"linalg{s}", s, dtype, -2, 2),) for s in _first(dtype, shapes, 1)
     ]
 
 
@@ -39,7 +39,7 @@ def _square(*shapes: tuple[int, ...]) -> Callable[[DType], list[Inputs]]:
     """Well-conditioned matrices."""
     return lambda dtype: [
         ((sample(f"well{s}", s, dtype, -1, 1) + 4 * np.eye(s[-1])).astype(dtype.numpy),)
-        for s in _first(dtype, shapes, 2)
+        for s in _first(dtype, shapes, 1)
     ]
 
 
@@ -67,7 +67,7 @@ def _definite_systems(dtype: DType) -> list[Inputs]:
 def _definite(dtype: DType) -> list[Inputs]:
     return [
         ((a @ _adjoint(a)).astype(dtype.numpy),)
-        for (a,) in _square((3, 3), (2, 4, 4), (0, 2, 2), (0, 0))(dtype)
+        for (a,) in _square((2, 3, 3), (3, 3), (0, 2, 2), (0, 0))(dtype)
     ]
 
 
@@ -249,7 +249,7 @@ def _positive_q(x: Array) -> Array:
 _FACTORISATIONS: Final = (
     _case("lu", _from_lu, _lu_form, _of(*_RECTANGLES)),
     _case("lu", _from_lu, _lu_form, _exact(
-        [[1, 2], [2, 4]], np.zeros((2, 3)), [[0, 0, 1], [0, 2, 0], [4, 0, 0]]), label="singular"),
+        [np.ones((3, 4)), np.zeros((3, 4)), np.eye(3, 4)[::-1]]), label="singular"),
     _case("lu_factor", _from_lu_factor, _eliminated, _of(*_RECTANGLES), result=_anything),
     _case("lq", _from_lq, lambda x: (x, _zeros(x, x.shape[-2], _small(x)),
           _identities(x, _small(x))), _of(*_RECTANGLES)),
@@ -258,8 +258,8 @@ _FACTORISATIONS: Final = (
           lambda x: (x, _identities(x, x.shape[-1])), _of((4, 3), (2, 3, 4)), label="complete"),
     _case("orthogonal", lambda xp, x: xp.linalg.orthogonal(x), _positive_q, _of(*_RECTANGLES)),
     _case("orthogonal", lambda xp, x: _gram(xp, xp.linalg.orthogonal(x)),
-          lambda x: _identities(x, x.shape[-1]), _exact(np.zeros((3, 2)), [[1, 1], [1, 1]]),
-          label="rank-deficient"),
+          lambda x: _identities(x, x.shape[-1]), _exact(
+              [np.zeros((3, 2)), np.ones((3, 2))]), label="rank-deficient"),
 )  # fmt: skip
 
 
@@ -276,8 +276,10 @@ def _triangular(lower: bool, trans: Any, unit: bool) -> Case:
         return _solve(np.conj(half) if trans == "C" else half, b)
 
     options = {"lower": lower, "trans": trans, "unit_diagonal": unit}
+    plain = not trans and not unit
     return _case("solve_triangular", lambda xp, a, b: xp.linalg.solve_triangular(a, b, **options),
-                 expect, _systems, label=f"{lower}-{trans}-{unit}")  # fmt: skip
+                 expect, _systems if plain else lambda dtype: _systems(dtype)[:1],
+                 label=f"{lower}-{trans}-{unit}")  # fmt: skip
 
 
 def _unread(dtype: DType) -> list[Inputs]:
@@ -435,14 +437,14 @@ def _norm(label: str, shapes: tuple[tuple[int, ...], ...], *args: Any, **options
 
 def _cond(p: Any) -> Case:
     return _case("cond", lambda xp, x: xp.linalg.cond(x, p), lambda x: np.linalg.cond(x, p),
-                 _square((3, 3), (2, 4, 4), (0, 2, 2)), result=_real, label=str(p),
-                 ulps=4000)  # fmt: skip
+                 _square((2, 3, 3), (0, 2, 2)), _LINALG if p == 1 else _LINALG[:2], _real,
+                 str(p), 4000)  # fmt: skip
 
 
 _INF: Final = float("inf")
 _FUNCTIONS: Final = (
     _case("expm", lambda xp, x: xp.linalg.expm(x), _series,
-          _of((3, 3), (2, 3, 3), (0, 2, 2), (0, 0), (1, 1))),
+          _of((2, 3, 3), (3, 3), (0, 2, 2), (0, 0), (1, 1))),
     _case("expm", lambda xp, x: xp.linalg.matrix_exp(x), _closed_forms, _exact(_HARD),
           _LINALG[:2], label="closed-form"),
     _case("cond", lambda xp, x: xp.linalg.cond(x), np.linalg.cond, _of((4, 3), (2, 3, 4)),
@@ -450,8 +452,8 @@ _FUNCTIONS: Final = (
     *map(_cond, (2, -2, 1, _INF, "fro", "nuc")),
     _case("cond", lambda xp, x: (xp.linalg.cond(x, 1), xp.linalg.cond(x)),
           lambda x: (np.array([np.inf, 2.0, np.inf]), np.array([np.inf, 2.0, np.inf])),
-          _exact([[[1, 0], [1, 0]], [[1, 0], [0, 2]], [[0, 0], [0, 0]]]), result=_real,
-          label="singular"),
+          _exact([[[1, 0], [1, 0]], [[1, 0], [0, 2]], [[0, 0], [0, 0]]]), _LINALG[:2], _real,
+          "singular"),
     _case("norm", lambda xp, x: xp.linalg.norm(x), lambda x: np.sqrt(np.sum(np.abs(x.astype(
           complex if np.iscomplexobj(x) else float)) ** 2)), _of((3,), (2, 3, 4), (), (0,)),
           accepted("linalg.norm"), law("linalg.norm")),
