@@ -13,22 +13,14 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.dtypes import DType
-from ember_ml.errors import (
-    AxisError,
-    DomainError,
-    DTypeError,
-    LinAlgError,
-    OutOfBoundsError,
-    ShapeError,
-)
 from ember_ml.testing.case import Array, Case, Inputs, accepted, law, sample
-from ember_ml.testing.mistake import Mistake
+from ember_ml.testing.mistakes_decompositions import MISTAKES
 
 __all__ = ["DECOMPOSITIONS", "MISTAKES"]
 
 _LINALG: Final = (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128)
 _NUMERIC: Final = tuple(d for d in dtypes.ALL if d is not dtypes.bool)
-_RECTANGLES: Final = ((4, 3), (2, 3, 4), (3, 3), (0, 2, 2), (0, 3), (3, 0), (0, 0))
+_RECTANGLES: Final = ((2, 3, 4), (4, 3), (3, 3), (0, 2, 2), (0, 3), (3, 0), (0, 0))
 # One dtype meets every shape and the others the first few: JAX compiles each pair of the two.
 _THOROUGH: Final = (dtypes.float32, dtypes.int32)
 
@@ -39,7 +31,7 @@ def _first(dtype: DType, shapes: tuple[Any, ...], count: int) -> tuple[Any, ...]
 
 def _of(*shapes: tuple[int, ...]) -> Callable[[DType], list[Inputs]]:
     return lambda dtype: [
-        (sample(f"linalg{s}", s, dtype, -2, 2),) for s in _first(dtype, shapes, 2)
+        (sample(f"linalg{s}", s, dtype, -2, 2),) for s in _first(dtype, shapes, 1)
     ]
 
 
@@ -47,7 +39,7 @@ def _square(*shapes: tuple[int, ...]) -> Callable[[DType], list[Inputs]]:
     """Well-conditioned matrices."""
     return lambda dtype: [
         ((sample(f"well{s}", s, dtype, -1, 1) + 4 * np.eye(s[-1])).astype(dtype.numpy),)
-        for s in _first(dtype, shapes, 2)
+        for s in _first(dtype, shapes, 1)
     ]
 
 
@@ -75,7 +67,7 @@ def _definite_systems(dtype: DType) -> list[Inputs]:
 def _definite(dtype: DType) -> list[Inputs]:
     return [
         ((a @ _adjoint(a)).astype(dtype.numpy),)
-        for (a,) in _square((3, 3), (2, 4, 4), (0, 2, 2), (0, 0))(dtype)
+        for (a,) in _square((2, 3, 3), (3, 3), (0, 2, 2), (0, 0))(dtype)
     ]
 
 
@@ -257,7 +249,7 @@ def _positive_q(x: Array) -> Array:
 _FACTORISATIONS: Final = (
     _case("lu", _from_lu, _lu_form, _of(*_RECTANGLES)),
     _case("lu", _from_lu, _lu_form, _exact(
-        [[1, 2], [2, 4]], np.zeros((2, 3)), [[0, 0, 1], [0, 2, 0], [4, 0, 0]]), label="singular"),
+        [np.ones((3, 4)), np.zeros((3, 4)), np.eye(3, 4)[::-1]]), label="singular"),
     _case("lu_factor", _from_lu_factor, _eliminated, _of(*_RECTANGLES), result=_anything),
     _case("lq", _from_lq, lambda x: (x, _zeros(x, x.shape[-2], _small(x)),
           _identities(x, _small(x))), _of(*_RECTANGLES)),
@@ -266,8 +258,8 @@ _FACTORISATIONS: Final = (
           lambda x: (x, _identities(x, x.shape[-1])), _of((4, 3), (2, 3, 4)), label="complete"),
     _case("orthogonal", lambda xp, x: xp.linalg.orthogonal(x), _positive_q, _of(*_RECTANGLES)),
     _case("orthogonal", lambda xp, x: _gram(xp, xp.linalg.orthogonal(x)),
-          lambda x: _identities(x, x.shape[-1]), _exact(np.zeros((3, 2)), [[1, 1], [1, 1]]),
-          label="rank-deficient"),
+          lambda x: _identities(x, x.shape[-1]), _exact(
+              [np.zeros((3, 2)), np.ones((3, 2))]), label="rank-deficient"),
 )  # fmt: skip
 
 
@@ -284,8 +276,10 @@ def _triangular(lower: bool, trans: Any, unit: bool) -> Case:
         return _solve(np.conj(half) if trans == "C" else half, b)
 
     options = {"lower": lower, "trans": trans, "unit_diagonal": unit}
+    plain = not trans and not unit
     return _case("solve_triangular", lambda xp, a, b: xp.linalg.solve_triangular(a, b, **options),
-                 expect, _systems, label=f"{lower}-{trans}-{unit}")  # fmt: skip
+                 expect, _systems if plain else lambda dtype: _systems(dtype)[:1],
+                 label=f"{lower}-{trans}-{unit}")  # fmt: skip
 
 
 def _unread(dtype: DType) -> list[Inputs]:
@@ -323,7 +317,7 @@ def _run_lstsq(xp: Any, a: Any, b: Any) -> Any:
     return tuple(fit)
 
 
-def _least_squares(a: Array, b: Array) -> tuple[Array, ...]:
+def _least_squares(a: Array, b: Array) -> Any:
     if a.ndim == 2 and b.ndim < 3:
         return np.linalg.lstsq(a, b)
     vector = b.ndim == 1
@@ -348,7 +342,7 @@ def _least_squares(a: Array, b: Array) -> tuple[Array, ...]:
     return out, gaps, rank, values
 
 
-def _rcond(a: Array, b: Array) -> tuple[Array, ...]:
+def _rcond(a: Array, b: Array) -> Any:
     return np.linalg.lstsq(a, b, rcond=0.1)
 
 
@@ -441,21 +435,25 @@ def _norm(label: str, shapes: tuple[tuple[int, ...], ...], *args: Any, **options
                  result=_real, label=label)  # fmt: skip
 
 
+def _cond(p: Any) -> Case:
+    return _case("cond", lambda xp, x: xp.linalg.cond(x, p), lambda x: np.linalg.cond(x, p),
+                 _square((2, 3, 3), (0, 2, 2)), _LINALG if p == 1 else _LINALG[:2], _real,
+                 str(p), 4000)  # fmt: skip
+
+
 _INF: Final = float("inf")
 _FUNCTIONS: Final = (
     _case("expm", lambda xp, x: xp.linalg.expm(x), _series,
-          _of((3, 3), (2, 3, 3), (0, 2, 2), (0, 0), (1, 1))),
+          _of((2, 3, 3), (3, 3), (0, 2, 2), (0, 0), (1, 1))),
     _case("expm", lambda xp, x: xp.linalg.matrix_exp(x), _closed_forms, _exact(_HARD),
           _LINALG[:2], label="closed-form"),
     _case("cond", lambda xp, x: xp.linalg.cond(x), np.linalg.cond, _of((4, 3), (2, 3, 4)),
           result=_real, ulps=4000),
-    *(_case("cond", lambda xp, x, p=p: xp.linalg.cond(x, p), lambda x, p=p: np.linalg.cond(x, p),
-            _square((3, 3), (2, 4, 4), (0, 2, 2)), result=_real, label=str(p), ulps=4000)
-      for p in (2, -2, 1, _INF, "fro", "nuc")),
+    *map(_cond, (2, -2, 1, _INF, "fro", "nuc")),
     _case("cond", lambda xp, x: (xp.linalg.cond(x, 1), xp.linalg.cond(x)),
           lambda x: (np.array([np.inf, 2.0, np.inf]), np.array([np.inf, 2.0, np.inf])),
-          _exact([[[1, 0], [1, 0]], [[1, 0], [0, 2]], [[0, 0], [0, 0]]]), result=_real,
-          label="singular"),
+          _exact([[[1, 0], [1, 0]], [[1, 0], [0, 2]], [[0, 0], [0, 0]]]), _LINALG[:2], _real,
+          "singular"),
     _case("norm", lambda xp, x: xp.linalg.norm(x), lambda x: np.sqrt(np.sum(np.abs(x.astype(
           complex if np.iscomplexobj(x) else float)) ** 2)), _of((3,), (2, 3, 4), (), (0,)),
           accepted("linalg.norm"), law("linalg.norm")),
@@ -470,94 +468,3 @@ _FUNCTIONS: Final = (
 )  # fmt: skip
 
 DECOMPOSITIONS: Final[tuple[Case, ...]] = (*_SHAPED, *_FACTORISATIONS, *_SOLUTIONS, *_FUNCTIONS)
-
-
-# --- Mistakes ---------------------------------------------------------------------------------
-
-
-def _mistake(label: str, error: Any, run: Callable[[Any, Any], Any], *facts: str) -> Mistake:
-    return Mistake(label, error, lambda xp: run(xp, xp.linalg), facts)
-
-
-def _nan(name: str) -> Mistake:
-    return _mistake(f"{name}-nan", LinAlgError,
-                    lambda xp, la: getattr(la, name)(xp.full((2, 2), float("nan"))))  # fmt: skip
-
-
-_SINGULAR: Final = [[1.0, 2.0], [0.0, 0.0]]
-
-MISTAKES: Final[tuple[Mistake, ...]] = (
-    # Matrices that cannot be solved
-    *map(_nan, ("lu", "lu_factor", "cond")),
-    _mistake("lstsq-nan", LinAlgError,
-             lambda xp, la: la.lstsq(xp.full((3, 2), float("nan")), xp.ones((3,)))),
-    _mistake("solve-singular-columns", LinAlgError,
-             lambda xp, la: la.solve(xp.ones((3, 3)), xp.ones((3, 2)))),
-    _mistake("solve-singular-stack", LinAlgError,
-             lambda xp, la: la.solve(xp.zeros((4, 3, 3)), xp.ones((3, 2)))),
-    _mistake("triangular-singular", LinAlgError,
-             lambda xp, la: la.solve_triangular(xp.asarray(_SINGULAR), xp.ones((2,))),
-             "ops.linalg.solve_triangular", "singular"),
-    _mistake("triangular-singular-columns", LinAlgError,
-             lambda xp, la: la.solve_triangular(xp.zeros((3, 3)), xp.ones((3, 2)), trans="C")),
-    _mistake("lu_solve-singular", LinAlgError,
-             lambda xp, la: la.lu_solve(*la.lu_factor(xp.ones((2, 2))), xp.ones((2,))),
-             "ops.linalg.lu_solve"),
-    _mistake("cholesky_solve-singular", LinAlgError,
-             lambda xp, la: la.cholesky_solve(xp.ones((2,)), xp.asarray(_SINGULAR)),
-             "ops.linalg.cholesky_solve"),
-    _mistake("cholesky_inverse-singular", LinAlgError,
-             lambda xp, la: la.cholesky_inverse(xp.zeros((2, 2))), "ops.linalg.cholesky_inverse"),
-    _mistake("cholesky-zero", LinAlgError, lambda xp, la: la.cholesky(xp.zeros((2, 2)))),
-    _mistake("tensorsolve-singular", LinAlgError,
-             lambda xp, la: la.tensorsolve(xp.ones((2, 2)), xp.ones((2,)))),
-    _mistake("tensorinv-singular", LinAlgError, lambda xp, la: la.tensorinv(xp.ones((2, 2)), 1)),
-    _mistake("cond-empty", LinAlgError, lambda xp, la: la.cond(xp.ones((0, 0))), "(0, 0)"),
-    # Shapes
-    *(_mistake(f"{name}-vector", ShapeError, lambda xp, la, name=name: getattr(la, name)(
-        xp.ones((3,))), f"ops.linalg.{name}")
-      for name in ("lu", "lu_factor", "lq", "orthogonal", "cond", "cholesky_inverse", "expm")),
-    _mistake("expm-not-square", ShapeError, lambda xp, la: la.expm(xp.ones((2, 3)))),
-    _mistake("cond-not-square", ShapeError, lambda xp, la: la.cond(xp.ones((2, 3)), 1)),
-    *(_mistake(f"{name}-shapes", ShapeError, lambda xp, la, name=name: getattr(la, name)(
-        xp.ones((2, 2)), xp.ones((3, 1))), f"ops.linalg.{name}", "do not fit")
-      for name in ("solve_triangular", "lstsq")),
-    _mistake("cholesky_solve-shapes", ShapeError,
-             lambda xp, la: la.cholesky_solve(xp.ones((3,)), xp.ones((2, 2)))),
-    _mistake("triangular-stacks", ShapeError,
-             lambda xp, la: la.solve_triangular(xp.ones((2, 2, 2)), xp.ones((3, 2, 1)))),
-    _mistake("lstsq-0d", ShapeError, lambda xp, la: la.lstsq(xp.ones((2, 2)), xp.ones(()))),
-    _mistake("lu_solve-pivots-shape", ShapeError, lambda xp, la: la.lu_solve(
-        xp.eye(2), xp.zeros((3,), dtype="int64"), xp.ones((2,))), "pivots"),
-    _mistake("multi_dot-one", ShapeError, lambda xp, la: la.multi_dot([xp.ones((2, 2))])),
-    _mistake("multi_dot-shapes", ShapeError,
-             lambda xp, la: la.multi_dot([xp.ones((2, 3)), xp.ones((2, 3)), xp.ones((3, 2))])),
-    _mistake("multi_dot-inner-vector", ShapeError,
-             lambda xp, la: la.multi_dot([xp.ones((2, 3)), xp.ones((3,)), xp.ones((3, 2))])),
-    _mistake("diag-stack", ShapeError, lambda xp, la: la.diag(xp.ones((2, 2, 2))), "diag_embed"),
-    _mistake("diag-0d", ShapeError, lambda xp, la: xp.diag(xp.ones(()))),
-    _mistake("diag_embed-0d", ShapeError, lambda xp, la: la.diag_embed(xp.ones(()))),
-    _mistake("vander-0d", ShapeError, lambda xp, la: la.vander(xp.ones(()))),
-    _mistake("norm-stack", ShapeError, lambda xp, la: la.norm(xp.ones((2, 2, 2)), 1), "axes"),
-    _mistake("tensorinv-shape", ShapeError, lambda xp, la: la.tensorinv(xp.ones((2, 3)), 1)),
-    _mistake("tensorsolve-shape", ShapeError,
-             lambda xp, la: la.tensorsolve(xp.ones((2, 3)), xp.ones((2,)))),
-    # Axes, indices, options
-    _mistake("diag_embed-axes", AxisError,
-             lambda xp, la: la.diag_embed(xp.ones((2,)), axis1=0, axis2=-2)),
-    _mistake("norm-axes", AxisError, lambda xp, la: la.norm(xp.ones((2, 2, 2)), axis=(0, 1, 2))),
-    _mistake("norm-axis", AxisError, lambda xp, la: la.norm(xp.ones((2,)), axis=1)),
-    _mistake("lu_solve-pivots", OutOfBoundsError, lambda xp, la: la.lu_solve(
-        xp.eye(2), xp.asarray([0, 2]), xp.ones((2,))), "2 rows"),
-    _mistake("lu_solve-float-pivots", DTypeError, lambda xp, la: la.lu_solve(
-        xp.eye(2), xp.ones((2,)), xp.ones((2,))), "float32"),
-    _mistake("diag-offset", DTypeError, lambda xp, la: la.diag(xp.ones((2,)), 0.5)),
-    _mistake("norm-vector-fro", DomainError, lambda xp, la: la.norm(xp.ones((2,)), "fro")),
-    _mistake("norm-matrix-3", DomainError, lambda xp, la: la.norm(xp.ones((2, 2)), 3), "nuc"),
-    _mistake("cond-order", DomainError, lambda xp, la: la.cond(xp.eye(2), 3)),
-    _mistake("lq-mode", DomainError, lambda xp, la: la.lq(xp.eye(2), mode="full")),
-    _mistake("triangular-trans", DomainError,
-             lambda xp, la: la.solve_triangular(xp.eye(2), xp.ones((2,)), trans="H"), "'C'"),
-    _mistake("vander-negative", DomainError, lambda xp, la: la.vander(xp.ones((2,)), -1)),
-    _mistake("tensorinv-ind", DomainError, lambda xp, la: la.tensorinv(xp.ones((2, 2)), 0)),
-)  # fmt: skip

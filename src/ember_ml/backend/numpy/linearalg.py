@@ -101,7 +101,7 @@ def expm(x: Array) -> Array:
         return x.copy()
     with np.errstate(all="ignore"):
         counts = exponential.squarings(np, x)
-        finite = np.isfinite(x).all((-2, -1))[..., None, None]
+        finite = np.logical_and.reduce(np.isfinite(x), axis=(-2, -1), keepdims=True)
         scaled = np.where(finite, x, 0) * np.exp2(-counts)[..., None, None]
         above, below = exponential.approximant(np, scaled.astype(x.dtype, copy=False))
         out = np.linalg.solve(below, above)

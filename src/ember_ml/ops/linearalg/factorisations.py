@@ -191,8 +191,8 @@ def orthogonal(x: TensorLike, /) -> Tensor:
     It is the Q of x = Q @ R (x = L @ Q) whose triangle has a positive diagonal, and so unique
     where x has full rank: of a matrix of normal random numbers, a uniform random rotation.
 
-    >>> orthogonal([[3.0, 0.0], [0.0, -2.0]]).tolist()
-    [[1.0, 0.0], [0.0, -1.0]]
+    >>> [round(value, 4) for value in orthogonal([[3.0], [4.0]])[:, 0].tolist()]
+    [0.6, 0.8]
     """
     tensor = dispatch.lifted("linalg.orthogonal", matrix_of("linalg.orthogonal", x))
     wide = tensor.shape[-2] < tensor.shape[-1]
