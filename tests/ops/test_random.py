@@ -415,6 +415,55 @@ def test_orders_of_nothing(backend: str) -> None:
         assert random.shuffle(ops.zeros((0, 2)), generator=source).shape == (0, 2)
         assert random.choice(0, (0,), generator=source).shape == (0,)
         assert random.multinomial([1.0, 2.0], 0, generator=source).shape == (0,)
+        assert random.multinomial(ops.zeros((0, 3)), 2, generator=source).shape == (0, 2)
+        assert random.multinomial(ops.zeros((3, 0)), 0, True, generator=source).shape == (3, 0)
+        assert random.categorical(ops.zeros((0, 3)), generator=source).shape == (0,)
+        assert random.categorical(ops.zeros((0, 0)), generator=source).shape == (0,)
+        with pytest.raises(em.DomainError, match="no class"):
+            random.categorical(ops.zeros((2, 0)), generator=source)
+        with pytest.raises(em.DomainError, match="no class"):
+            random.multinomial(ops.zeros((2, 0)), 1, True, generator=source)
+
+
+def test_draws_of_nothing_count_as_draws() -> None:
+    generator = Generator(0)
+    for draw in (
+        lambda: random.normal((0,), generator=generator),
+        lambda: random.choice(5, (0,), generator=generator),
+        lambda: random.permutation(0, generator=generator),
+        lambda: random.multinomial([1.0], 0, generator=generator),
+        lambda: random.categorical([1.0], (0,), generator=generator),
+    ):
+        before = generator.counter
+        draw()
+        assert generator.counter == before + 1
+
+
+@pytest.mark.parametrize("source", [Generator, random.key], ids=["philox", "key"])
+def test_wrong_values_are_found_with_keys_too(backend: str, source: Any) -> None:
+    generator = source(0)
+    for wrong in (
+        lambda: random.categorical([0.0, np.nan], generator=generator),
+        lambda: random.categorical([0.0, np.inf], generator=generator),
+        lambda: random.multinomial([1.0, -1.0], 1, generator=generator),
+        lambda: random.multinomial([1.0, 0.0], 2, generator=generator),
+        lambda: random.normal(std=ops.asarray([-1.0]), generator=generator),
+        lambda: random.bernoulli(p=ops.asarray([1.5]), generator=generator),
+        lambda: random.randint(ops.asarray([3]), 3, generator=generator),
+        lambda: random.choice(2, 1, p=[0.5, 0.25], generator=generator),
+    ):
+        with pytest.raises(em.DomainError):
+            wrong()
+
+
+def test_bounds_of_lists_go_where_tensors_are(backend: str) -> None:
+    low = ops.asarray([0, 10])
+    with em.use_backend("numpy"):
+        x = random.randint(low, [5, 20], (50, 2), generator=Generator(0))
+    assert x.backend == backend
+    values = x.numpy()
+    assert values.min(axis=0).tolist() == [0, 10]
+    assert values.max(axis=0).tolist() == [4, 19]
 
 
 # --- Orders --------------------------------------------------------------------------------------
