@@ -44,7 +44,7 @@ def categorical(
     (2, 4)
     """
     name = "random.categorical"
-    tensor = dispatch.lifted(name, logits)
+    tensor = dispatch.lifted(name, logits).detach()
     if not tensor.ndim:
         raise ShapeError(f"ops.{name} takes logits of at least one axis, not a 0-d tensor")
     place = axis_of(name, axis, tensor.ndim)
@@ -57,12 +57,15 @@ def categorical(
             f"{rows.shape[:-1]} must broadcast to it"
         )
     call = _call(name, rows, sides, generator, native)
+    if not prod(sides):
+        return call.nothing()
+    _require_classes(name, rows.shape)
     source = call.arrays()
     if source is not None:
-        _require_classes(name, rows.shape, prod(sides))
+        if rows._spec.backend.checks_values(rows.native):
+            _softmax(name, values_of(name, rows))
         return _largest(rows, source, sides)
     weights = _softmax(name, values_of(name, rows))
-    _require_classes(name, rows.shape, prod(sides))
     return call.tensor(_pick(call.host(), weights, sides))
 
 
@@ -86,7 +89,7 @@ def multinomial(
     [0, 1, 2]
     """
     name = "random.multinomial"
-    rows = dispatch.lifted(name, probs)
+    rows = dispatch.lifted(name, probs).detach()
     if not rows.ndim:
         raise ShapeError(f"ops.{name} takes weights of at least one axis, not a 0-d tensor")
     count = integer_of(name, num_samples, "num_samples")
@@ -112,11 +115,13 @@ def draw_classes(call: Request, rows: Tensor, count: int, replacement: bool) -> 
             f"ops.{name} got num_samples={count} for {rows.shape[-1]} classes; "
             f"there are no more without replacement"
         )
+    if not prod(sides):
+        return call.nothing()
+    _require_classes(name, rows.shape)
     source = call.arrays()
     if source is not None:
-        if rows.size and rows._spec.backend.checks_values(rows.native):
+        if rows._spec.backend.checks_values(rows.native):
             _weights(name, values_of(name, rows), 1 if replacement else count)
-        _require_classes(name, rows.shape, count)
         logits = el.log(convert.cast(rows, _wide(rows.dtype)))
         if replacement:
             return _largest(manipulation.expand_dims(logits, axis=-2), source, sides)
@@ -138,8 +143,8 @@ def _wide(dtype: DType) -> DType:
     return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
 
 
-def _require_classes(name: str, shape: tuple[int, ...], count: int) -> None:
-    if not shape[-1] and count:
+def _require_classes(name: str, shape: tuple[int, ...]) -> None:
+    if not shape[-1]:
         raise DomainError(f"ops.{name} got shape {shape}; there is no class to draw")
 
 
@@ -153,8 +158,6 @@ def _largest(logits: Tensor, source: ArraySource, sides: tuple[int, ...]) -> Ten
 def _softmax(name: str, logits: Array) -> Array:
     """Weights of logits, in float64."""
     wide = logits.astype(np.float64)
-    if not wide.size:
-        return wide
     top = wide.max(axis=-1, keepdims=True)
     if not np.all(np.isfinite(top)):
         raise DomainError(
@@ -170,7 +173,7 @@ def _weights(name: str, values: Array, least: int) -> Array:
     if not np.all((wide >= 0) & (wide < np.inf)):
         raise DomainError(f"ops.{name} got weights that are not finite or negative")
     possible = np.count_nonzero(wide, axis=-1)
-    if wide.size and np.any(possible < least):
+    if np.any(possible < least):
         raise DomainError(
             f"ops.{name} got a row with {int(possible.min())} positive weights "
             f"where {least} are needed"

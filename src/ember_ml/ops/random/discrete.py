@@ -7,12 +7,13 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.backend.contract import Backend
 from ember_ml.errors import DomainError, DTypeError
 from ember_ml.ops import dispatch
 from ember_ml.ops import elementwise as el
 from ember_ml.ops.random.arrays import ArraySource
 from ember_ml.ops.random.generator import Generator
-from ember_ml.ops.random.request import Request, request, values_of
+from ember_ml.ops.random.request import Array, Request, request, values_of
 from ember_ml.ops.registry import ANY, INTEGRAL, REAL, op
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
@@ -20,6 +21,7 @@ from ember_ml.typing import DTypeLike, ShapeLike, TensorLike
 
 __all__ = ["bernoulli", "binomial", "draw_range", "poisson", "randint"]
 
+_NUMBERS: Final = (int, float, np.integer, np.floating)
 _LIMB: Final = 31
 _MASK: Final = (1 << _LIMB) - 1
 
@@ -146,7 +148,8 @@ def randint(
     """
     name = "random.randint"
     bounds = (0, low) if high is None else (low, high)
-    bounds = tuple(_bound(name, bound) for bound in bounds)
+    if not (type(bounds[0]) is int and type(bounds[1]) is int):
+        bounds = _bounds(name, bounds)
     # Integers of 64 bits do not go through floats: they are parameters of no dtype.
     kept = tuple(b for b in bounds if isinstance(b, Tensor))
     call = request(name, shape, kept, dtype, device, generator, native, dtypes.default_int)
@@ -160,48 +163,58 @@ def draw_range(call: Request, low: Any, high: Any) -> Tensor:
     if source is not None:
         return _ranged(call, source, low, high)
     if isinstance(low, Tensor) or isinstance(high, Tensor):
-        # As Python's integers: in NumPy, int64 and uint64 meet in float64.
-        low, high = (
-            (values_of(call.op, b) if isinstance(b, Tensor) else np.asarray(b)).astype(object)
-            for b in (low, high)
-        )
+        low, high = (_objects(call.op, bound) for bound in (low, high))
     made = call.host().integers(low, high, call.shape, call.spec.dtype.numpy)
     return call.tensor(np.asarray(made))
 
 
-def _bound(name: str, value: Any) -> Any:
-    """A bound as a Python int or as a tensor of integers."""
+def _bounds(name: str, bounds: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Bounds as Python's integers, or as tensors of integers on one backend."""
+    home = dispatch.home_of(name, tuple(b for b in bounds if not isinstance(b, _NUMBERS)))
+    low, high = (_bound(name, bound, home) for bound in bounds)
+    return low, high
+
+
+def _bound(name: str, value: Any, home: Backend) -> Any:
     if isinstance(value, int | np.integer):
         return int(value)
-    if isinstance(value, float | np.floating):
+    if isinstance(value, _NUMBERS):
         raise DTypeError(f"ops.{name} takes integer bounds, not {value!r}")
-    tensor = convert.to_tensor(value, dispatch.home_of(name, (value,)))
+    tensor = convert.to_tensor(value, home)
     if not tensor.dtype.is_integer:
         raise DTypeError(f"ops.{name} takes integer bounds, not {tensor.dtype}")
     return tensor
 
 
 def _require_range(call: Request, low: Any, high: Any) -> None:
+    """Raise DomainError for bounds that are no range of the dtype, if they can be looked at."""
     dtype = call.spec.dtype
-    span = []
-    for value in (low, high):
-        if isinstance(value, Tensor):
-            if not value.size or not value._spec.backend.checks_values(value.native):
+    first, last = low, high
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        for bound in (low, high):
+            if isinstance(bound, Tensor) and not (
+                bound.size and bound._spec.backend.checks_values(bound.native)
+            ):
                 return
-            array = values_of(call.op, value)
-            span.append(array.astype(object))
-        else:
-            span.append(np.array(value, object))
-    first, last = span
-    if not np.all(first < last):
+        first, last = (_objects(call.op, bound) for bound in (low, high))
+        ordered = bool(np.all(first < last))
+        first, last = int(first.min()), int(last.max())
+    else:
+        ordered = low < high
+    if not ordered:
         raise DomainError(
             f"ops.{call.op} got bounds {_brief(low)}, {_brief(high)}; low must be below high"
         )
-    if not (dtypes.fits(int(first.min()), dtype) and dtypes.fits(int(last.max()) - 1, dtype)):
+    if not (dtypes.fits(first, dtype) and dtypes.fits(last - 1, dtype)):
         raise DomainError(
             f"ops.{call.op} got bounds {_brief(low)}, {_brief(high)}, "
             f"some of which are out of the range of {dtype}"
         )
+
+
+def _objects(op: str, bound: Any) -> Array:
+    """A bound as an array of Python's integers: in NumPy, int64 and uint64 meet in float64."""
+    return (values_of(op, bound) if isinstance(bound, Tensor) else np.asarray(bound)).astype(object)
 
 
 def _brief(bound: Any) -> str:

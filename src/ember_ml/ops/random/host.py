@@ -24,8 +24,10 @@ ENGINES: Final = 2
 _WORD: Final = (1 << 64) - 1
 
 
-class _Local(threading.local):
-    """A Philox for each thread, set anew for each draw: a fifth of the cost of making one."""
+class _Philox:
+    """Philox with NumPy's generator over it, set anew for each draw."""
+
+    __slots__ = ("bits", "counter", "draws", "key", "state")
 
     def __init__(self) -> None:
         from numpy.random import Generator, Philox  # 25 ms, for programs that draw
@@ -44,22 +46,31 @@ class _Local(threading.local):
         }
 
 
-_local: Final = _Local()
+# One for each thread: setting it costs a fifth of making it.
+_local: Final = threading.local()
+
+
+def _own() -> _Philox:
+    try:
+        own: _Philox = _local.philox
+    except AttributeError:
+        own = _local.philox = _Philox()
+    return own
 
 
 def at(seed: int, call: int, use: int = DRAWS) -> NumpyGenerator:
     """NumPy's generator at the beginning of a stream, until the next call in this thread."""
-    local = _local
-    local.key[0] = seed & _WORD
-    local.key[1] = seed >> 64
-    local.counter[2] = call
-    local.counter[3] = use
-    local.bits.state = local.state
-    return local.draws
+    own = _own()
+    own.key[0] = seed & _WORD
+    own.key[1] = seed >> 64
+    own.counter[2] = call
+    own.counter[3] = use
+    own.bits.state = own.state
+    return own.draws
 
 
 def raw(seed: int, call: int, use: int, count: int) -> list[int]:
     """Integers of 64 bits from a stream."""
     at(seed, call, use)
-    values: list[int] = _local.bits.random_raw(count).tolist()
+    values: list[int] = _own().bits.random_raw(count).tolist()
     return values

@@ -108,7 +108,7 @@ def choice(
     spec = _spec(home, device) if values is None else values._spec.with_dtype(dtypes.int64)
     call = Request(name, spec, (picks,), (), source, native)
     if not picks:
-        picked = call.tensor(np.zeros(0, np.int64))
+        picked = call.nothing()
     elif p is not None:
         weights = _probabilities(name, convert.asarray(p, backend=home), count)
         picked = draw_classes(call, weights, picks, replace)

@@ -88,6 +88,12 @@ class Request:
             )
         return host.at(*self.source.next_call())
 
+    def nothing(self) -> Tensor:
+        """A result without elements, which counts as a draw like any other."""
+        if isinstance(self.source, Generator):
+            self.source.next_call()
+        return self.tensor(np.empty(self.shape, self.spec.dtype.numpy))
+
     def require(self, name: str, value: Parameter, test: Callable[[Any], Any], text: str) -> None:
         """Raise DomainError where a parameter fails a test, if its values can be looked at."""
         if isinstance(value, Tensor):
