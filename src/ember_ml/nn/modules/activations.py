@@ -5,7 +5,7 @@
 [0.0, 2.0]
 """
 
-from ember_ml.ops.activations import *
+from ember_ml.ops.activations import *  # noqa: F403 - an index of the same names
 from ember_ml.ops.activations import __all__ as _activations
 from ember_ml.ops.activations import identity
 from ember_ml.ops.elementwise import tanh
