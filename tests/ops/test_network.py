@@ -279,7 +279,7 @@ def test_gradients_agree() -> None:
         np.testing.assert_allclose(np.array(a), b, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("engine", ("torch", "jax", "mlx"))
+@pytest.mark.parametrize("engine", ["torch", "jax", "mlx"])
 def test_compiled_values_agree(engine: str) -> None:
     inputs = [a.astype("float32") for a in NETWORK]
     with em.use_backend(engine):
