@@ -14,6 +14,7 @@ import argparse
 import gc
 import json
 import math
+import os
 import random
 import statistics
 import subprocess
@@ -219,7 +220,12 @@ def main() -> None:
     results = {}
     for backend in options.backend or available_backends():
         command = [sys.executable, __file__, "--worker", backend, "--rounds", str(options.rounds)]
-        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        # One thread each: on a busy machine, CPU time of several is mostly that of waiting.
+        one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        environment = os.environ | one | {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+        out = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=environment
+        ).stdout
         results[backend] = json.loads(out.splitlines()[-1])
     table = Table(title=f"Parts of networks: CPU time as a multiple of the raw call's (bar {BAR})")
     for column in ("backend", "program", "raw ms", "ember_ml", ""):

@@ -10,7 +10,7 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.dtypes import DType
 from ember_ml.errors import AxisError, DomainError, DTypeError, ShapeError
-from ember_ml.testing import cases_activations, cases_windows
+from ember_ml.testing import cases_activations, cases_convolution, cases_pooling
 from ember_ml.testing.case import Array, Case, Inputs, accepted, law, sample
 from ember_ml.testing.mistake import Mistake
 
@@ -271,7 +271,8 @@ NETWORK: Final[tuple[Case, ...]] = (
     *_ATTENTION,
     *_ROPE,
     *_NORMS,
-    *cases_windows.WINDOWS,
+    *cases_convolution.CONVOLUTION,
+    *cases_pooling.POOLING,
 )
 
 
@@ -281,7 +282,8 @@ def _sdpa(*shapes: tuple[int, ...], **options: Any) -> Callable[[Any], Any]:
 
 MISTAKES: Final[tuple[Mistake, ...]] = (
     *cases_activations.MISTAKES,
-    *cases_windows.MISTAKES,
+    *cases_convolution.MISTAKES,
+    *cases_pooling.MISTAKES,
     Mistake("attention-features", ShapeError, _sdpa((2, 3, 4), (2, 3, 5), (2, 3, 4)),
             ("scaled_dot_product_attention", "(2, 3, 5)", "features")),
     Mistake("attention-values", ShapeError, _sdpa((2, 3, 4), (2, 3, 4), (2, 5, 4))),

@@ -19,7 +19,6 @@ __all__ = [
     "OVERRIDES",
     "WIDE",
     "exp64",
-    "logaddexp64",
     "through_float32",
     "values_known",
 ]

@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.mlx import windows
-from ember_ml.backend.mlx.elementwise import exp64, logaddexp64
+from ember_ml.backend.mlx.elementwise import exp64
 from ember_ml.backend.portable.network import KERNELS
 
 __all__ = ["FLOAT64", "OVERRIDES", "PORTABLE64", "WIDE"]
@@ -24,26 +24,35 @@ def softmax(x: Array, axis: int) -> Array:
     return mx.softmax(x, axis=axis, precise=True) if x.size else x
 
 
-# The gradient of a maximum is that of one side also where both are equal; that of logaddexp is
-# the one half that belongs there.
-def _logaddexp(x: Array) -> Array:
+def sigmoid64(x: Array) -> Array:
+    near = mx.maximum(x, -709.0)  # where exp is finite, and its gradient with it
+    return mx.where(x < -709.0, mx.zeros_like(x), 1 / (1 + exp64(-near)))
+
+
+@mx.custom_function
+def softplus64(x: Array) -> Array:
+    return mx.maximum(x, 0.0) + mx.log1p(exp64(-mx.abs(x)))
+
+
+# That of the maximum would be one or the other at zero.
+softplus64.vjp(lambda x, cotangent, _: cotangent * sigmoid64(x))
+softplus64.jvp(lambda x, tangent: tangent * sigmoid64(x))
+
+
+def _softplus(x: Array) -> Array:
     """log(exp(x) + 1)."""
-    zero = mx.array(0, dtype=x.dtype)
-    return logaddexp64(x, zero) if x.dtype == mx.float64 else mx.logaddexp(x, zero)
+    if x.dtype == mx.float64:
+        return softplus64(x)
+    return mx.logaddexp(x, mx.array(0, dtype=x.dtype))
 
 
 def log_sigmoid(x: Array) -> Array:
-    return -_logaddexp(-x)
+    return -_softplus(-x)
 
 
 def softplus(x: Array, beta: float, limit: float) -> Array:
     scaled = x * beta
-    return mx.where(scaled > limit, x, _logaddexp(scaled) / beta)
-
-
-def sigmoid64(x: Array) -> Array:
-    near = mx.maximum(x, -709.0)  # where exp is finite, and its gradient with it
-    return mx.where(x < -709.0, mx.zeros_like(x), 1 / (1 + exp64(-near)))
+    return mx.where(scaled > limit, x, _softplus(scaled) / beta)
 
 
 # --- Attention --------------------------------------------------------------------------------

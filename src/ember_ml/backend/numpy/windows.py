@@ -14,6 +14,8 @@ from ember_ml.backend.portable import windows
 __all__ = ["KERNELS"]
 
 Array = NativeArray
+# So many columns make a product of matrices worth its while.
+_COLUMNS: Final = 2048
 Sides = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 
@@ -76,19 +78,25 @@ def conv(
 
 
 def _by_group(seen: Array, weight: Array, groups: int, out: Sides) -> Array:
-    """One product of matrices for each group of a sample: its columns stay in the cache."""
+    """One product of matrices for each group of some samples: their columns stay in the cache."""
     samples, results = seen.shape[0], weight.shape[0]
     inner, count = math.prod(weight.shape[1:]), math.prod(out)
     matrices = np.ascontiguousarray(weight).reshape(groups, results // groups, inner)
     made = np.empty((samples, results, *out), np.result_type(seen, weight))
-    columns = np.empty(seen.shape[1:], seen.dtype)
-    for sample in range(samples):
-        np.copyto(columns, seen[sample])
-        np.matmul(
-            matrices,
-            columns.reshape(groups, inner, count),
-            out=made[sample].reshape(groups, results // groups, count),
+    each = max(min(_COLUMNS // max(count, 1), samples), 1)
+    turned = np.moveaxis(seen, 0, -1 - len(out))  # samples beside the windows that they have
+    columns = np.empty((*seen.shape[1 : 2 + len(out)], each, *out), seen.dtype)
+    for first in range(0, samples, each):
+        some = min(each, samples - first)
+        part = (
+            columns
+            if some == each
+            else np.empty((*columns.shape[: -1 - len(out)], some, *out), seen.dtype)
         )
+        np.copyto(part, turned[(*(slice(None),) * (1 + len(out)), slice(first, first + some))])
+        product = np.matmul(matrices, part.reshape(groups, inner, some * count))
+        rows = product.reshape(results, some, *out)
+        made[first : first + some] = np.moveaxis(rows, 1, 0)
     return made
 
 

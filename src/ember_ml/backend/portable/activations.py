@@ -75,9 +75,16 @@ def softsign(xp: Kernels, x: NativeArray) -> NativeArray:
     return x / (xp.abs(x) + 1.0)
 
 
+def _below(xp: Kernels, x: NativeArray) -> NativeArray:
+    """What a branch that is not taken may read: finite, or its gradient makes NaN of the other's.
+
+    A minimum would do, but engines halve its gradient at zero.
+    """
+    return xp.where(x > 0, 0.0, x)
+
+
 def elu(xp: Kernels, x: NativeArray, alpha: float) -> NativeArray:
-    # The branch that is not taken must stay finite, or its gradient makes NaN of the other's.
-    return xp.where(x > 0, x, xp.expm1(xp.minimum(x, 0.0)) * alpha)
+    return xp.where(x > 0, x, xp.expm1(_below(xp, x)) * alpha)
 
 
 def selu(xp: Kernels, x: NativeArray) -> NativeArray:
@@ -85,7 +92,7 @@ def selu(xp: Kernels, x: NativeArray) -> NativeArray:
 
 
 def celu(xp: Kernels, x: NativeArray, alpha: float) -> NativeArray:
-    return xp.where(x > 0, x, xp.expm1(xp.minimum(x, 0.0) / alpha) * alpha)
+    return xp.where(x > 0, x, xp.expm1(_below(xp, x) / alpha) * alpha)
 
 
 def sigmoid(xp: Kernels, x: NativeArray) -> NativeArray:

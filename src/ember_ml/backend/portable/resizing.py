@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
+from ember_ml.backend.portable.windows import own
 
 __all__ = ["KERNELS", "nearest"]
 
@@ -52,6 +53,7 @@ def _cubic(distance: Table) -> Table:
 def resample(
     xp: Kernels, x: NativeArray, sizes: tuple[int, ...], method: str, align: bool
 ) -> NativeArray:
+    given = x
     for i, size in enumerate(sizes):
         axis = 2 + i
         side = x.shape[axis]
@@ -69,7 +71,7 @@ def resample(
             part = part * xp.cast(share, xp.dtype(x))
             total = part if total is None else total + part
         x = total
-    return x
+    return own(xp, x, given)
 
 
 KERNELS: Final[dict[str, Kernel]] = {"resample": resample}

@@ -15,7 +15,7 @@ import numpy as np
 
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
 
-__all__ = ["KERNELS", "counts_of", "extended", "lengths", "places"]
+__all__ = ["KERNELS", "counts_of", "extended", "lengths", "own", "places"]
 
 Sides = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -191,7 +191,13 @@ def max_pool(
     ceil: bool,
 ) -> NativeArray:
     room = extended(tuple(x.shape[2:]), kernel, stride, pairs, dilation, ceil)
-    return _pooled(xp, x, xp.maximum, -math.inf, kernel, stride, room, dilation)
+    return own(xp, _pooled(xp, x, xp.maximum, -math.inf, kernel, stride, room, dilation), x)
+
+
+def own(xp: Kernels, out: NativeArray, x: NativeArray) -> NativeArray:
+    """A result with memory of its own, where nothing was left to do."""
+    backend = xp._backend
+    return backend.copy(out) if backend.shares_memory(out, x) else out
 
 
 def _pooled(
@@ -302,15 +308,17 @@ def counts_of(
 
 
 def adaptive_max_pool(xp: Kernels, x: NativeArray, sizes: Sides) -> NativeArray:
+    out = x
     for i, size in enumerate(sizes):
-        x = _parts(xp, x, 2 + i, size, None)
-    return x
+        out = _parts(xp, out, 2 + i, size, None)
+    return own(xp, out, x)
 
 
 def adaptive_avg_pool(xp: Kernels, x: NativeArray, sizes: Sides) -> NativeArray:
+    out = x
     for i, size in enumerate(sizes):
-        x = _parts(xp, x, 2 + i, size, "mean")
-    return x
+        out = _parts(xp, out, 2 + i, size, "mean")
+    return own(xp, out, x)
 
 
 def _parts(xp: Kernels, x: NativeArray, axis: int, size: int, mean: str | None) -> NativeArray:

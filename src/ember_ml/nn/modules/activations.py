@@ -5,12 +5,12 @@
 [0.0, 2.0]
 """
 
-from ember_ml.ops.activations import *
-from ember_ml.ops.activations import __all__ as _activations
+from ember_ml.ops import activations
+from ember_ml.ops.activations import *  # noqa: F403 - an index of the same names
 from ember_ml.ops.activations import identity
 from ember_ml.ops.elementwise import tanh
 
 __all__ = ["identity", "linear", "tanh"]
-__all__ += _activations
+__all__ += activations.__all__
 
 linear = identity
