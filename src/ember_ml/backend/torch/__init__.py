@@ -66,7 +66,8 @@ class TorchBackend(Backend):
         | linearalg.OVERRIDES
         | scattering.OVERRIDES
         | random.OVERRIDES
-        | losses.OVERRIDES | signal.OVERRIDES
+        | losses.OVERRIDES
+        | signal.OVERRIDES
         | network.OVERRIDES
     )
     whole = kernels.WHOLE
