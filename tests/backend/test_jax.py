@@ -363,3 +363,16 @@ def test_several_devices() -> None:
         [sys.executable, "-c", _SEVERAL], env=environment, capture_output=True, text=True
     )
     assert run.stdout.strip() == "[2.0, 4.0]", run.stderr
+
+
+def test_the_backend_may_be_loaded_within_a_trace() -> None:
+    program = """
+import jax, jax.numpy as jnp
+from ember_ml import ops
+double = jax.jit(lambda v: ops.multiply(v, 2.0).native)
+assert double(jnp.ones(3)).tolist() == [2.0, 2.0, 2.0]
+x = ops.asarray(jnp.ones(2))
+assert x.device == "cpu" and type(x.native) is type(jnp.ones(2)), type(x.native)
+assert (x + 1.0).tolist() == [2.0, 2.0]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

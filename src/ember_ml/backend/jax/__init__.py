@@ -47,11 +47,15 @@ _GPU = ("cuda", "rocm")
 _DLPACK_OLDEST = (0, 5)
 
 
+with jax.ensure_compile_time_eval():  # the backend may be loaded within a function that is traced
+    _ORDINARY = type(jnp.zeros(()))
+
+
 class JaxBackend(Backend):
     """Arrays are jax.Array; under a transformation they are tracers, which are taken alike."""
 
     name = "jax"
-    native_type = type(jnp.zeros(()))
+    native_type = _ORDINARY
     native_types = (jax.Array,)
     native_dtypes = {d: d.numpy for d in dtypes.ALL}
     namespaces = {"": (jnp,), "linalg": (jnp.linalg,), "fft": (jnp.fft,)}
