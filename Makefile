@@ -33,6 +33,7 @@ bench: $(VENV)/.dev  ## measure calls, storage, files and moves against the raw 
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/storage.py
 	$(BIN)/python benchmarks/interchange.py
+	$(BIN)/python benchmarks/ops.py
 
 docs: $(VENV)/.dev  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

@@ -10,60 +10,18 @@ and the ratio is of medians. `MEASURES` lists the functions that make the measur
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
-import platform
-import random
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from measuring import Measure, Results, installed, machine, missed, show, taken
+
 MEGABYTE = 1 << 20
 SIZE = 512 * MEGABYTE
-SECONDS_PER_BATCH = 0.02
-
-Program = Callable[[], Any]
-
-
-@dataclass
-class Measure:
-    """Two programs that do the same, and how much more ours may cost."""
-
-    name: str
-    raw: Program
-    ours: Program
-    limit: float | None = None  # what we hold ourselves to: ours over raw,
-    extra: float | None = None  # or seconds more than raw,
-    most: float | None = None  # or seconds,
-    wall: float | None = None  # or ours over raw in wall time
-    rounds: int = 15
-
-    @property
-    def bar(self) -> str:
-        """What we hold ourselves to, in words."""
-        if self.extra is not None:
-            return f"+{self.extra * 1e6:g} us"
-        if self.most is not None:
-            return f"{self.most * 1e6:g} us"
-        if self.wall is not None:
-            return f"{self.wall:g} of wall time"
-        return "" if self.limit is None else f"{self.limit:g}"
-
-    def is_missed(self, found: dict[str, float]) -> bool:
-        """True where ours costs more."""
-        if self.extra is not None:
-            return found["ours"] - found["raw"] > self.extra
-        if self.most is not None:
-            return found["ours"] > self.most
-        if self.wall is not None:
-            return found["ours_wall"] / found["raw_wall"] > self.wall
-        return self.limit is not None and found["ratio"] > self.limit
 
 
 # --- Files ----------------------------------------------------------------------------------
@@ -124,12 +82,6 @@ def saving(place: Path) -> Iterator[Measure]:
 
 
 # --- Views and clones -----------------------------------------------------------------------
-
-
-def installed() -> list[str]:
-    import ember_ml as em
-
-    return [name for name in ("numpy", "torch", "jax", "mlx") if name in em.available_backends()]
 
 
 def views(place: Path) -> Iterator[Measure]:
@@ -255,62 +207,6 @@ MEASURES: dict[str, Callable[[Path], Iterator[Measure]]] = {
 }
 
 
-# --- Measuring ------------------------------------------------------------------------------
-
-
-def once(program: Program, count: int) -> tuple[float, float]:
-    """CPU and wall seconds of one call."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(count):
-        program()
-    return (time.process_time() - cpu) / count, (time.perf_counter() - wall) / count
-
-
-def medians(measure: Measure, rounds: int | None = None) -> dict[str, float]:
-    """Seconds per call of both programs: medians over shuffled rounds."""
-    programs = {"raw": measure.raw, "ours": measure.ours}
-    counts = {}
-    for name, program in programs.items():
-        program()
-        counts[name] = max(1, int(SECONDS_PER_BATCH / (once(program, 1)[0] or 1e-6)))
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
-    order = list(programs)
-    gc.collect()
-    gc.disable()
-    for _ in range(rounds or measure.rounds):
-        random.shuffle(order)
-        for name in order:
-            times[name].append(once(programs[name], counts[name]))
-    gc.enable()
-    result = {}
-    for name, spent in times.items():
-        result[name] = statistics.median(cpu for cpu, _ in spent)
-        result[f"{name}_wall"] = statistics.median(wall for _, wall in spent)
-    return {**result, "ratio": result["ours"] / result["raw"]}
-
-
-def show(results: dict[str, dict[str, float]], measures: dict[str, Measure]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("measure", "raw", "ember_ml", "ratio", "bar", "ratio of wall time")
-    for name, found in results.items():
-        mark = "red" if measures[name].is_missed(found) else "default"
-        table.add_row(
-            name,
-            readable(found["raw"]),
-            readable(found["ours"]),
-            f"[{mark}]{found['ratio']:.2f}[/{mark}]",
-            measures[name].bar,
-            f"{found['ours_wall'] / found['raw_wall']:.2f}",
-        )
-    Console(width=120).print(table)
-
-
-def readable(seconds: float) -> str:
-    return f"{seconds * 1e3:.2f} ms" if seconds > 1e-4 else f"{seconds * 1e6:.2f} us"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", choices=list(MEASURES))
@@ -318,24 +214,18 @@ def main() -> None:
     parser.add_argument("--json", help="write all numbers here")
     parser.add_argument("--check", action="store_true", help="fail where a bar is missed")
     options = parser.parse_args()
-    results: dict[str, dict[str, float]] = {}
-    measures: dict[str, Measure] = {}
+    results: Results = {}
     with tempfile.TemporaryDirectory() as directory:
         for name in options.only or MEASURES:
             for measure in MEASURES[name](Path(directory)):
                 print(f"  {measure.name}", file=sys.stderr)
-                results[measure.name] = medians(measure, options.rounds)
-                measures[measure.name] = measure
-    show(results, measures)
+                results[measure.name] = taken(measure, options.rounds)
+    show(results)
     if options.json:
-        machine = (
-            f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-        )
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": machine, "measures": results}, file, indent=1)
-    missed = [name for name, found in results.items() if measures[name].is_missed(found)]
-    if options.check and missed:
-        sys.exit(f"beyond their bars: {', '.join(missed)}")
+            json.dump({"machine": machine(), "measures": results}, file, indent=1)
+    if options.check and missed(results):
+        sys.exit(f"beyond their bars: {', '.join(missed(results))}")
 
 
 if __name__ == "__main__":

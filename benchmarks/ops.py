@@ -1,0 +1,380 @@
+"""The wider ops beside the raw calls of each engine: scatter, stft, network parts, random numbers.
+
+    python benchmarks/ops.py                          all installed backends, a table
+    python benchmarks/ops.py --backend torch --only network --json out.json
+
+Each backend has a process of its own, on one thread. Where an engine has no such function, raw is
+what its users write: NumPy's windows and matmul, jitted jax.numpy. Of several raw ways of a
+scatter, ours is held against the quickest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import (
+    Measure,
+    Program,
+    Results,
+    finish,
+    installed,
+    machine,
+    missed,
+    show,
+    taken,
+)
+
+VALUES, PLACES = 1_000_000, 10_000
+SAMPLES, FRAME, HOP = 60 * 16_000, 1024, 256
+DRAWN = 10_000_000
+# Two threads on a busy machine spend their time waiting for each other, as CPU time.
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+}
+SHAPES = {
+    "attention": ((8, 8, 256, 64),) * 3,
+    "conv2d": ((8, 32, 56, 56), (64, 32, 3, 3)),
+    "layer_norm": ((32, 512, 768), (768,), (768,)),
+    "gelu": ((32, 512, 768),),
+}
+
+
+def native(backend: str, array: Any) -> Any:
+    """A host array as the engine's own."""
+    from ember_ml import ops
+
+    return ops.asarray(array, copy=True).native
+
+
+def done(program: Program) -> Program:
+    """A program that waits for its result."""
+    return lambda: finish(program())
+
+
+# --- Scatter --------------------------------------------------------------------------------
+
+
+def scatter_ways(backend: str) -> dict[str, Callable[[Any, Any], Any]]:
+    """The ways in which users of an engine would add values at indices."""
+    if backend == "numpy":
+
+        def at(values: Any, indices: Any) -> Any:
+            out = np.zeros(PLACES, np.float32)
+            np.add.at(out, indices, values)
+            return out
+
+        return {
+            "np.add.at": at,
+            "np.bincount": lambda v, i: np.bincount(i, v, PLACES).astype(np.float32),
+        }
+    if backend == "torch":
+        import torch
+
+        return {
+            "scatter_add_": lambda v, i: torch.zeros(PLACES).scatter_add_(0, i, v),
+            "index_add_": lambda v, i: torch.zeros(PLACES).index_add_(0, i, v),
+        }
+    if backend == "jax":
+        import jax
+        import jax.numpy as jnp
+
+        return {
+            "jit .at[].add": jax.jit(lambda v, i: jnp.zeros(PLACES, v.dtype).at[i].add(v)),
+            "jit segment_sum": jax.jit(lambda v, i: jax.ops.segment_sum(v, i, PLACES)),
+        }
+    import mlx.core as mx
+
+    return {".at[].add": lambda v, i: mx.zeros(PLACES).at[i].add(v)}
+
+
+def scatter(backend: str) -> Iterator[Measure]:
+    """A million values into ten thousand places: indices that are met again, and new ones."""
+    from ember_ml import ops
+
+    generator = np.random.default_rng(0)
+    host = generator.random(VALUES, dtype=np.float32)
+    places = generator.integers(0, PLACES, VALUES)
+    values, indices = ops.asarray(host, copy=True), ops.asarray(places, copy=True)
+    exact = np.bincount(places, host, PLACES)
+    ways = scatter_ways(backend)
+    found = {}
+    for name, way in ways.items():
+        program = done(lambda way=way: way(values.native, indices.native))
+        error = np.abs(np.asarray(program()) - exact).max()
+        assert error < 1e-3, f"{backend} {name}: {error}"
+        found[name] = taken(Measure(name, program, program), 5)["raw"]
+    quickest = min(found, key=found.__getitem__)
+    raw = ways[quickest]
+    got = ops.scatter(values, indices, PLACES, "add").numpy()
+    assert np.abs(got - exact).max() < 1e-3
+    yield Measure(
+        f"{backend} scatter-add 1e6 into 1e4, {quickest}",
+        done(lambda: raw(values.native, indices.native)),
+        done(lambda: ops.scatter(values, indices, PLACES, "add")),
+        1.2,
+    )
+    # Both sides get arrays that are in no cache.
+    fresh = iter([ops.asarray(places, copy=True) for _ in range(600)])
+    yield Measure(
+        f"{backend} scatter-add at indices never seen, {quickest}",
+        done(lambda: raw(values.native, next(fresh).native)),
+        done(lambda: ops.scatter(values, next(fresh), PLACES, "add")),
+        1.2,
+        rounds=9,
+    )
+
+
+# --- Signals --------------------------------------------------------------------------------
+
+
+def stft(backend: str) -> Iterator[Measure]:
+    """A minute of sound at 16 kHz."""
+    from ember_ml import ops
+
+    host = np.random.default_rng(0).standard_normal(SAMPLES).astype(np.float32)
+    x = ops.asarray(host, copy=True)
+    spectrum = ops.stft(x, FRAME, HOP)
+
+    def ours() -> Any:
+        return ops.stft(x, FRAME, HOP)
+
+    def back() -> Any:
+        return ops.istft(spectrum, FRAME, HOP, length=SAMPLES)
+
+    if backend == "numpy":
+        import scipy.signal
+
+        window = scipy.signal.get_window("hann", FRAME).astype(np.float32)
+        short = scipy.signal.ShortTimeFFT(window, HOP, 16_000)
+        options = {"window": window, "nperseg": FRAME, "noverlap": FRAME - HOP}
+        theirs = spectrum.numpy().T
+        yield Measure(
+            "numpy stft, scipy.signal.stft", lambda: scipy.signal.stft(host, **options), ours, 1.0
+        )
+        yield Measure("numpy stft, ShortTimeFFT", lambda: short.stft(host), ours, 1.0)
+        yield Measure(
+            "numpy istft, scipy.signal.istft", lambda: scipy.signal.istft(theirs, **options), back
+        )
+    if backend == "torch":
+        import torch
+
+        window, raw = torch.hann_window(FRAME), x.native
+        theirs = torch.stft(raw, FRAME, HOP, window=window, return_complex=True)
+        yield Measure(
+            "torch stft, torch.stft",
+            lambda: torch.stft(raw, FRAME, HOP, window=window, return_complex=True),
+            ours,
+            1.1,
+        )
+        yield Measure(
+            "torch istft, torch.istft",
+            lambda: torch.istft(theirs, FRAME, HOP, window=window, length=SAMPLES),
+            back,
+        )
+
+
+# --- Parts of networks ----------------------------------------------------------------------
+
+
+def numpy_parts(v: dict[str, list[Any]]) -> dict[str, Program]:
+    from numpy.lib.stride_tricks import sliding_window_view
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        scores = q @ k.swapaxes(-1, -2) / np.float32(math.sqrt(q.shape[-1]))
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights / weights.sum(-1, keepdims=True) @ v
+
+    def conv2d(x: Any, w: Any) -> Any:
+        seen = sliding_window_view(x, w.shape[2:], (2, 3))
+        return np.moveaxis(np.tensordot(seen, w, ((1, 4, 5), (1, 2, 3))), -1, 1)
+
+    def layer_norm(x: Any, w: Any, b: Any) -> Any:
+        centred = x - x.mean(-1, keepdims=True)
+        spread = np.square(centred).mean(-1, keepdims=True)
+        return centred / np.sqrt(spread + np.float32(1e-5)) * w + b
+
+    return {
+        "attention": lambda: attention(*v["attention"]),
+        "conv2d": lambda: conv2d(*v["conv2d"]),
+        "layer_norm": lambda: layer_norm(*v["layer_norm"]),
+    }
+
+
+def torch_parts(v: dict[str, list[Any]]) -> dict[str, Program]:
+    from torch.nn import functional as F
+
+    x, w, b = v["layer_norm"]
+    return {
+        "attention": lambda: F.scaled_dot_product_attention(*v["attention"]),
+        "conv2d": lambda: F.conv2d(*v["conv2d"]),
+        "layer_norm": lambda: F.layer_norm(x, (768,), w, b),
+        "gelu": lambda: F.gelu(v["gelu"][0]),
+    }
+
+
+def jax_parts(v: dict[str, list[Any]]) -> dict[str, Program]:
+    import jax
+    import jax.numpy as jnp
+
+    @jax.jit
+    def layer_norm(x: Any, w: Any, b: Any) -> Any:
+        centred = x - x.mean(-1, keepdims=True)
+        spread = jnp.square(centred).mean(-1, keepdims=True)
+        return centred / jnp.sqrt(spread + 1e-5) * w + b
+
+    # Its own layout: (samples, length, heads, features).
+    turned = [jnp.array(a.swapaxes(1, 2)) for a in v["attention"]]
+    attend = jax.jit(jax.nn.dot_product_attention)
+    convolve = jax.jit(lambda x, w: jax.lax.conv(x, w, (1, 1), "VALID"))
+    gelu = jax.jit(lambda x: jax.nn.gelu(x, approximate=False))
+    return {
+        "attention": lambda: attend(*turned),
+        "conv2d": lambda: convolve(*v["conv2d"]),
+        "layer_norm": lambda: layer_norm(*v["layer_norm"]),
+        "gelu": lambda: gelu(v["gelu"][0]),
+    }
+
+
+def mlx_parts(v: dict[str, list[Any]]) -> dict[str, Program]:
+    import mlx.core as mx
+
+    x, w = v["conv2d"]
+    images, windows = mx.contiguous(mx.moveaxis(x, 1, -1)), mx.contiguous(mx.moveaxis(w, 1, -1))
+    mx.eval(images, windows)
+    scale = 1 / math.sqrt(64)
+    return {
+        "attention": lambda: mx.fast.scaled_dot_product_attention(*v["attention"], scale=scale),
+        "conv2d": lambda: mx.conv2d(images, windows),
+        "layer_norm": lambda: mx.fast.layer_norm(*v["layer_norm"], 1e-5),
+    }
+
+
+PARTS = {"numpy": numpy_parts, "torch": torch_parts, "jax": jax_parts, "mlx": mlx_parts}
+
+
+def network(backend: str) -> Iterator[Measure]:
+    """Attention, convolution, normalisation and an activation of sizes that networks have."""
+    from ember_ml import ops
+
+    generator = np.random.default_rng(0)
+    v = {
+        name: [native(backend, generator.standard_normal(s).astype(np.float32)) for s in shapes]
+        for name, shapes in SHAPES.items()
+    }
+    t = {name: [ops.asarray(a) for a in arrays] for name, arrays in v.items()}
+    x, w, b = t["layer_norm"]
+    ours = {
+        "attention": lambda: ops.scaled_dot_product_attention(*t["attention"]),
+        "conv2d": lambda: ops.conv2d(*t["conv2d"]),
+        "layer_norm": lambda: ops.layer_norm(x, (768,), w, b),
+        "gelu": lambda: ops.gelu(t["gelu"][0]),
+    }
+    for name, raw in PARTS[backend](v).items():
+        yield Measure(f"{backend} {name}", done(raw), done(ours[name]), 1.1)
+
+
+# --- Random numbers -------------------------------------------------------------------------
+
+
+def random_numbers(backend: str) -> Iterator[Measure]:
+    """Ours against NumPy's Philox, with a generator for each call, as ours has a stream."""
+    from numpy.random import Generator, Philox
+
+    from ember_ml import ops
+
+    def draws() -> Generator:
+        return Generator(Philox(key=5, counter=[0, 0, 1, 0]))
+
+    yield Measure(
+        f"{backend} random.normal 1e7, NumPy's Philox",
+        lambda: draws().standard_normal(DRAWN, dtype=np.float32),
+        done(lambda: ops.random.normal((DRAWN,))),
+        1.3,
+    )
+    yield Measure(
+        f"{backend} random.uniform 1e7, NumPy's Philox",
+        lambda: draws().random(DRAWN, dtype=np.float32),
+        done(lambda: ops.random.uniform((DRAWN,))),
+    )
+    yield Measure(
+        f"{backend} random.normal of 10, NumPy's Philox",
+        lambda: draws().standard_normal(10, dtype=np.float32),
+        done(lambda: ops.random.normal((10,))),
+    )
+
+
+MEASURES: dict[str, Callable[[str], Iterator[Measure]]] = {
+    "scatter": scatter,
+    "stft": stft,
+    "network": network,
+    "random": random_numbers,
+}
+
+
+def measured(backend: str, only: list[str], rounds: int | None) -> Results:
+    """All measures of a backend, in this process."""
+    import ember_ml as em
+
+    em.set_backend(backend)  # before anything else of JAX: it switches 64-bit types on
+    if backend == "torch":
+        import torch
+
+        torch.set_num_threads(1)
+    results: Results = {}
+    for name in only:
+        for measure in MEASURES[name](backend):
+            print(f"  {measure.name}", file=sys.stderr)
+            results[measure.name] = taken(measure, rounds)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backend", action="append", choices=["numpy", "torch", "jax", "mlx"])
+    parser.add_argument("--only", action="append", choices=list(MEASURES))
+    parser.add_argument("--rounds", type=int, help="instead of each measure's own number")
+    parser.add_argument("--json", help="write all numbers here")
+    parser.add_argument("--check", action="store_true", help="fail where a bar is missed")
+    options = parser.parse_args()
+    backends = options.backend or installed()
+    results: Results = {}
+    if len(backends) == 1 and ONE_THREAD.items() <= os.environ.items():
+        results = measured(backends[0], options.only or list(MEASURES), options.rounds)
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "found.json"
+            command = [sys.executable, __file__, "--json", str(path)]
+            for only in options.only or ():
+                command += ["--only", only]
+            if options.rounds:
+                command += ["--rounds", str(options.rounds)]
+            for backend in backends:
+                subprocess.run(
+                    [*command, "--backend", backend],
+                    check=True,
+                    stdout=subprocess.DEVNULL,
+                    env=os.environ | ONE_THREAD,
+                )
+                results |= json.loads(path.read_text())["measures"]
+    show(results)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": machine(), "measures": results}, file, indent=1)
+    if options.check and missed(results):
+        sys.exit(f"beyond their bars: {', '.join(missed(results))}")
+
+
+if __name__ == "__main__":
+    main()
