@@ -1,0 +1,75 @@
+"""Mistakes in statistics, calculus and arithmetic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ember_ml.errors import (
+    AxisError,
+    DomainError,
+    DTypeError,
+    IntegerDivisionError,
+    ShapeError,
+)
+from ember_ml.testing.mistake import Mistake
+
+__all__ = ["MISTAKES"]
+
+MISTAKES: Final[tuple[Mistake, ...]] = (
+    Mistake("median-axis", AxisError, lambda xp: xp.median(xp.ones((2, 3)), axis=2), ("median",)),
+    Mistake("median-twice", AxisError, lambda xp: xp.median(xp.ones((2, 3)), axis=(0, -2))),
+    Mistake("quantile-range", DomainError, lambda xp: xp.quantile(xp.ones(3), 1.5), ("0 to 1",)),
+    Mistake("quantile-nan", DomainError, lambda xp: xp.quantile(xp.ones(3), float("nan"))),
+    Mistake("percentile-range", DomainError, lambda xp: xp.percentile(xp.ones(3), [50, 101]),
+            ("0 to 100", "101")),
+    Mistake("quantile-method", DomainError,
+            lambda xp: xp.quantile(xp.ones(3), 0.5, method="guess"), ("linear", "guess")),
+    Mistake("quantile-complex", DTypeError, lambda xp: xp.quantile(xp.ones(3), 1j)),
+    Mistake("topk-many", DomainError, lambda xp: xp.topk(xp.ones((2, 3)), 4), ("k=4", "3")),
+    Mistake("topk-negative", DomainError, lambda xp: xp.topk(xp.ones((2, 3)), -1)),
+    Mistake("topk-float", DTypeError, lambda xp: xp.topk(xp.ones((2, 3)), 1.5)),
+    Mistake("topk-axis", AxisError, lambda xp: xp.topk(xp.ones((2, 3)), 1, axis=2)),
+    Mistake("mode-of-nothing", ShapeError, lambda xp: xp.mode(xp.zeros((0,))), ("ops.mode",)),
+    Mistake("bincount-negative", DomainError, lambda xp: xp.bincount([1, -1]), ("-1",)),
+    Mistake("bincount-matrix", ShapeError, lambda xp: xp.bincount([[1, 2]])),
+    Mistake("bincount-weights", ShapeError, lambda xp: xp.bincount([1, 2], weights=[1.0])),
+    Mistake("bincount-length", DomainError, lambda xp: xp.bincount([1], minlength=-1)),
+    Mistake("histogram-bins", DomainError, lambda xp: xp.histogram(xp.ones(3), 0)),
+    Mistake("histogram-name", DomainError, lambda xp: xp.histogram(xp.ones(3), "auto")),
+    Mistake("histogram-edges", DomainError, lambda xp: xp.histogram(xp.ones(3), [0.0, 2.0, 1.0])),
+    Mistake("histogram-one-edge", ShapeError, lambda xp: xp.histogram(xp.ones(3), [0.0])),
+    Mistake("histogram-range", DomainError,
+            lambda xp: xp.histogram(xp.ones(3), 3, range=(2.0, 1.0))),
+    Mistake("histogram-infinite", DomainError,
+            lambda xp: xp.histogram(xp.asarray([1.0, float("inf")]))),
+    Mistake("histogram-weights", ShapeError,
+            lambda xp: xp.histogram(xp.ones(3), 3, weights=xp.ones(2))),
+    Mistake("digitize-turns", DomainError, lambda xp: xp.digitize([1.0], [0.0, 2.0, 1.0])),
+    Mistake("digitize-matrix", ShapeError, lambda xp: xp.digitize([1.0], [[0.0, 2.0]])),
+    Mistake("cov-axes", ShapeError, lambda xp: xp.cov(xp.ones((2, 2, 2)))),
+    Mistake("cov-observations", ShapeError, lambda xp: xp.cov(xp.ones(3), xp.ones(4))),
+    Mistake("cov-fweights", DTypeError, lambda xp: xp.cov(xp.ones(3), fweights=[0.5, 1.0, 1.0])),
+    Mistake("cov-negative", DomainError, lambda xp: xp.cov(xp.ones(3), fweights=[1, -1, 1])),
+    Mistake("cov-weights", ShapeError, lambda xp: xp.cov(xp.ones(3), aweights=[1.0])),
+    Mistake("average-weights", ShapeError,
+            lambda xp: xp.average(xp.ones((2, 3)), weights=xp.ones(3))),
+    Mistake("gaussian-std", DomainError, lambda xp: xp.gaussian(xp.ones(3), std=0.0), ("std",)),
+    Mistake("nanargmax-nan", DomainError, lambda xp: xp.nanargmax(xp.full((2, 2), float("nan")))),
+    Mistake("nanargmin-nan", DomainError,
+            lambda xp: xp.nanargmin(xp.asarray([[1.0, 2.0], [float("nan")] * 2]), axis=1)),
+    Mistake("nanargmax-of-nothing", ShapeError, lambda xp: xp.nanargmax(xp.zeros((0,)))),
+    Mistake("nanmax-of-nothing", ShapeError, lambda xp: xp.nanmax(xp.zeros((0,)))),
+    Mistake("interp-points", ShapeError, lambda xp: xp.interp([0.5], [0.0, 1.0], [1.0])),
+    Mistake("interp-period", DomainError,
+            lambda xp: xp.interp([0.5], [0.0, 1.0], [1.0, 2.0], period=0)),
+    Mistake("gradient-short", ShapeError, lambda xp: xp.gradient(xp.ones(1))),
+    Mistake("gradient-order", DomainError, lambda xp: xp.gradient(xp.ones(3), edge_order=3)),
+    Mistake("gradient-spacings", ShapeError, lambda xp: xp.gradient(xp.ones((3, 3, 3)), 1.0, 2.0)),
+    Mistake("gradient-coordinates", ShapeError, lambda xp: xp.gradient(xp.ones(3), [0.0, 1.0])),
+    Mistake("trapezoid-places", ShapeError, lambda xp: xp.trapezoid(xp.ones(3), [0.0, 1.0])),
+    Mistake("isclose-shapes", ShapeError, lambda xp: xp.isclose(xp.ones(3), xp.ones(2))),
+    Mistake("logsumexp-axis", AxisError, lambda xp: xp.logsumexp(xp.ones(3), 1)),
+    Mistake("cumsum-axis", AxisError, lambda xp: xp.cumsum(xp.ones(3), axis=1)),
+    Mistake("fmod-zero", IntegerDivisionError, lambda xp: xp.fmod(xp.asarray([1]), 0)),
+    Mistake("lerp-shapes", ShapeError, lambda xp: xp.lerp(xp.ones(3), xp.ones(2), 0.5)),
+)  # fmt: skip
