@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from ember_ml.backend.control import Control
+from ember_ml.backend.mlx.elementwise import BATCHING
 from ember_ml.backend.mlx.hosting import evaluated
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ class MlxControl(Control):
     def batch(
         self, function: Function, natives: Natives, axes: Sequence[int | None], size: int
     ) -> list[NativeArray] | None:
+        BATCHING.depth += 1
         try:
             return list(mx.vmap(function, in_axes=tuple(axes), out_axes=0)(*natives))
         except Exception:  # an op without a rule, or that runs on the host
             return None
+        finally:
+            BATCHING.depth -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any, Final
 
 import mlx.core as mx
@@ -13,11 +14,13 @@ from ember_ml.backend.mlx.hosting import evaluated
 from ember_ml.errors import DomainError, IntegerDivisionError
 
 __all__ = [
+    "BATCHING",
     "COMPLEX",
     "FLOAT64",
     "INTEGERS",
     "OVERRIDES",
     "WIDE",
+    "batched",
     "exp64",
     "through_float32",
     "values_known",
@@ -67,7 +70,7 @@ def nextafter(x: Array, y: Array) -> Array:
     smallest = copysign(mx.view(mx.broadcast_to(one, x.shape), x.dtype), y)
     out = mx.where(x == 0, smallest, mx.view(stepped, x.dtype))
     out = mx.where(x == y, y, out)
-    return mx.where((x != x) | (y != y), x + y, out)
+    return mx.where(mx.logical_or(x != x, y != y), x + y, out)
 
 
 # --- Division -------------------------------------------------------------------------------
@@ -86,7 +89,9 @@ def floor_divide(x: Array, y: Array) -> Array:
     whole = mx.where(quotient - whole > 0.5, whole + 1, whole)
     whole = mx.where(whole == 0, copysign(mx.zeros_like(whole), x / y), whole)
     # By zero and with one infinity, the standard gives what division gives.
-    lost = (y == 0) | ((mx.isinf(x) != mx.isinf(y)) & (x == x) & (y == y))
+    numbers = mx.logical_and(x == x, y == y)
+    one_infinite = mx.logical_and(mx.isinf(x) != mx.isinf(y), numbers)
+    lost = mx.logical_or(y == 0, one_infinite)
     return mx.where(lost, x / y, whole)
 
 
@@ -125,18 +130,47 @@ def integer_pow(x: Array, y: Array) -> Array:
     return mx.power(x, y)
 
 
+class _Batching(threading.local):
+    """How many batches of mx.vmap this thread is in."""
+
+    depth = 0
+
+
+BATCHING: Final = _Batching()
+
+
+def batched(x: Array, like: Array) -> Array:
+    """`x` with the batch of `like`, where mx.vmap is wrong about arrays that have none."""
+    if not BATCHING.depth:
+        return x
+    return mx.where(mx.any(like == like), x, x)  # what is chosen by values of a batch has it
+
+
+def _bitwise(function: Kernel) -> Kernel:
+    """An operation on bits, for which mx.vmap reads beyond an operand that has no batch."""
+
+    def kernel(x: Array, y: Array) -> Array:
+        return function(batched(x, y), batched(y, x))
+
+    return kernel
+
+
+_left_shift = _bitwise(mx.left_shift)
+_right_shift = _bitwise(mx.right_shift)
+
+
 def bitwise_left_shift(x: Array, y: Array) -> Array:
     inside = (y >= 0) & (y < 8 * y.dtype.size)
     zero = mx.array(0, dtype=x.dtype)
-    return mx.where(inside, mx.left_shift(x, mx.where(inside, y, zero)), zero)
+    return mx.where(inside, _left_shift(x, mx.where(inside, y, zero)), zero)
 
 
 def bitwise_right_shift(x: Array, y: Array) -> Array:
     # By all bits is by all but one, twice: C leaves it undefined.
     last = mx.array(8 * y.dtype.size - 1, dtype=y.dtype)
     beyond = (y < 0) | (y > last)
-    shifted = mx.right_shift(x, mx.where(beyond, last, y))
-    return mx.where(beyond, mx.right_shift(shifted, mx.array(1, dtype=y.dtype)), shifted)
+    shifted = _right_shift(x, mx.where(beyond, last, y))
+    return mx.where(beyond, _right_shift(shifted, mx.array(1, dtype=y.dtype)), shifted)
 
 
 # --- float64: MLX computes exp, sin and cos of it in float32 ---------------------------------
@@ -188,7 +222,7 @@ def hypot(x: Array, y: Array) -> Array:
     large = mx.stop_gradient(mx.maximum(a, b))
     scale = mx.where(large == 0, mx.ones_like(large), large)
     length = scale * mx.sqrt(mx.square(a / scale) + mx.square(b / scale))
-    infinite = mx.isinf(a) | mx.isinf(b)
+    infinite = mx.logical_or(mx.isinf(a), mx.isinf(b))
     return mx.where(infinite, mx.array(math.inf, dtype=length.dtype), length)
 
 
@@ -274,8 +308,11 @@ INTEGERS: Final[dict[str, Kernel]] = {
     "remainder": integer_remainder,
     "pow": integer_pow,
     "sign": mx.sign,
+    "bitwise_and": _bitwise(mx.bitwise_and),
     "bitwise_left_shift": bitwise_left_shift,
+    "bitwise_or": _bitwise(mx.bitwise_or),
     "bitwise_right_shift": bitwise_right_shift,
+    "bitwise_xor": _bitwise(mx.bitwise_xor),
 }
 
 FLOAT64: Final[dict[str, Kernel]] = {

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 
+from ember_ml.backend.mlx.elementwise import batched
 from ember_ml.backend.mlx.hosting import evaluated
 from ember_ml.errors import UnsupportedOpError
 
@@ -49,6 +50,7 @@ def get(x: Array, key: tuple[Any, ...]) -> Array:
 
 def put(x: Array, key: tuple[Any, ...], value: Array) -> Array:
     """`x` with `value` at a checked key; `x` itself stays as it is."""
+    x, value = batched(x, value), batched(value, x)
     if len(key) == 1 and _is_mask(key[0]) and not value.ndim:
         # No index is needed, so this can be traced.
         mask = mx.reshape(key[0], (*key[0].shape, *(1,) * (x.ndim - key[0].ndim)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ember_ml.backend.mlx.elementwise import batched
 from ember_ml.backend.mlx.hosting import require_values
 from ember_ml.tensor.layout import Layout, Plan, plan_of
 
@@ -24,6 +25,7 @@ def read(root: Array, layout: Layout) -> Array:
 
 def write(root: Array, layout: Layout, value: Array, sole: bool) -> Array:
     """`root` with a value at a layout; where it is held here alone, its memory is used again."""
+    root, value = batched(root, value), batched(value, root)
     if not layout.size:
         return root
     # Writing to an item gives the object another array; others who hold it keep the old one.

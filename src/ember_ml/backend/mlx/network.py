@@ -95,7 +95,7 @@ def _both(mask: Array | None, seen: Array) -> Array:
     if mask is None:
         return seen
     if mask.dtype == mx.bool_:
-        return mask & seen
+        return mx.logical_and(mask, seen)  # mx.vmap takes `&` wrongly
     return mx.where(seen, mask, mx.array(-math.inf, dtype=mask.dtype))
 
 

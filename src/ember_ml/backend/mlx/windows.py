@@ -7,6 +7,7 @@ from typing import Any, Final
 import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
+from ember_ml.backend.mlx.elementwise import batched
 
 __all__ = ["CONVOLUTIONS", "KERNELS", "convolution"]
 
@@ -41,6 +42,7 @@ def conv(
     groups: int,
     last: bool,
 ) -> Array:
+    x, weight = batched(x, weight), batched(weight, x)
     images = x if last else mx.moveaxis(x, 1, -1)
     out = mx.conv_general(
         images,
@@ -76,6 +78,7 @@ def conv_transpose(
     groups: int,
     last: bool,
 ) -> Array:
+    x, weight = batched(x, weight), batched(weight, x)
     channels, inner, *kernel = weight.shape
     turned = weight.reshape(groups, channels // groups, inner, *kernel).swapaxes(1, 2)
     turned = turned.reshape(groups * inner, channels // groups, *kernel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import functional
 
 from ember_ml.backend.contract import Kernel
@@ -72,8 +73,15 @@ def batch_norm_training(
     if mean is None or variance is None:
         mean, variance, momentum = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1]), 1.0
     mean, variance = mean.detach().clone(), variance.detach().clone()  # torch writes to them
+    if is_functorch_wrapped_tensor(mean) != is_functorch_wrapped_tensor(variance):
+        # In a batch, torch does not write to the one that has none.
+        mean, variance = _in_batch_of(variance, mean), _in_batch_of(mean, variance)
     out = functional.batch_norm(x, mean, variance, weight, bias, True, momentum, eps)
     return out, mean, variance
+
+
+def _in_batch_of(other: Tensor, x: Tensor) -> Tensor:
+    return torch.where(torch.ones_like(other, dtype=torch.bool), x, x)
 
 
 def normalize(x: Tensor, axis: tuple[int, ...], order: float, eps: float) -> Any:
