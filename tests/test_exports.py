@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import ember_ml
 from ember_ml import ops
@@ -321,6 +323,14 @@ TYPING = [
 def test_public_names() -> None:
     assert sorted(ember_ml.__all__) == sorted(PUBLIC)
     assert sorted(ember_ml.typing.__all__) == sorted(TYPING)
+
+
+def test_names_of_ops() -> None:
+    """The whole list: a name that comes or goes is a change that users see."""
+    script = Path(__file__).parent.parent / "scripts" / "exported-names"
+    kept = Path(__file__).with_name("exported_names.txt").read_text(encoding="utf-8")
+    found = runpy.run_path(str(script))["exported"]()
+    assert kept.split() == found, "run scripts/exported-names once the change is meant"
 
 
 def test_every_listed_name_exists_in_every_module() -> None:

@@ -18,6 +18,7 @@ from ember_ml.typing import TensorLike
 
 __all__ = [
     "bit_count",
+    "bitwise_not",
     "clear_bit",
     "count_leading_zeros",
     "count_trailing_zeros",
@@ -43,6 +44,8 @@ def popcount(x: TensorLike, /) -> Tensor:
 
 
 bit_count = popcount
+# As NumPy and torch call it besides.
+bitwise_not = elementwise.bitwise_invert
 
 
 @op(accepts=INTEGRAL, standard=False)
