@@ -10,9 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import ember_ml
 from ember_ml import ops
 from ember_ml.nn import tensor
+from ember_ml.ops import chapters
 
 PUBLIC = [
     "AxisError",
@@ -331,6 +334,17 @@ def test_names_of_ops() -> None:
     kept = Path(__file__).with_name("exported_names.txt").read_text(encoding="utf-8")
     found = runpy.run_path(str(script))["exported"]()
     assert kept.split() == found, "run scripts/exported-names once the change is meant"
+
+
+def test_chapters_that_are_loaded_when_used() -> None:
+    for chapter, names in chapters.CHAPTERS.items():
+        module = importlib.import_module(f"ember_ml.ops.{chapter}")
+        assert names.split() == sorted(module.__all__), f"ops/chapters.py, {chapter}"
+        for name in names.split():
+            assert getattr(ops, name) is getattr(module, name)
+    assert [name for name in ops.__all__ if ops.__all__.count(name) > 1] == []
+    with pytest.raises(AttributeError, match="has no attribute 'spam'"):
+        _ = ops.spam  # type: ignore[attr-defined]  # that is the point
 
 
 def test_every_listed_name_exists_in_every_module() -> None:

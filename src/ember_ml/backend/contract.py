@@ -559,9 +559,12 @@ def host_memory() -> dict[str, int]:
 
 def _settle(spec: Spec, name: str) -> Entry:
     """Find the kernel of an op for a spec: dtypes first, then the engine."""
+    from ember_ml.ops import chapters
     from ember_ml.ops.registry import REGISTRY
 
     backend, dtype = spec.backend, spec.dtype
+    if name not in REGISTRY:
+        chapters.require(name)  # a portable kernel may be the first to ask for it
     op = REGISTRY.get(name)
     if op is None:  # a kernel that is no op by itself: a step of a portable kernel
         return backend.kernel(name, dtype), spec

@@ -3,19 +3,19 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from ember_ml.nn import modules, tensor
+from ember_ml.nn import tensor
 
 if _TYPE_CHECKING:
-    from ember_ml.nn import features
+    from ember_ml.nn import features, modules
 
 __all__ = ["features", "modules", "tensor"]
 
 
 def __getattr__(name: str) -> _Any:
-    if name == "features":  # imported by those who use it
+    if name in ("features", "modules"):  # imported by those who use it
         from importlib import import_module
 
-        return import_module("ember_ml.nn.features")
+        return import_module(f"ember_ml.nn.{name}")
     raise AttributeError(f"module 'ember_ml.nn' has no attribute {name!r}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ember_ml.dtypes import (
@@ -44,7 +45,6 @@ from ember_ml.ops.creation import (
 )
 from ember_ml.ops.data_types import astype, cast
 from ember_ml.ops.interchange import from_jax, from_mlx, from_numpy, from_torch
-from ember_ml.ops.lookup import one_hot
 from ember_ml.ops.manipulation import (
     broadcast_to,
     concat,
@@ -57,21 +57,22 @@ from ember_ml.ops.manipulation import (
     tile,
     transpose,
 )
-from ember_ml.ops.padding import pad
-from ember_ml.ops.random import bernoulli as random_bernoulli
-from ember_ml.ops.random import get_seed, set_seed
-from ember_ml.ops.random import normal as random_normal
-from ember_ml.ops.random import permutation as random_permutation
-from ember_ml.ops.random import uniform as random_uniform
-from ember_ml.ops.scattering import scatter
-from ember_ml.ops.stacking import hstack, split, vstack
-from ember_ml.ops.updates import gather
 from ember_ml.tensor.convert import to_tensor as _to_tensor
 from ember_ml.tensor.core import EmberTensor, Tensor
 from ember_ml.typing import TensorLike
 
 if TYPE_CHECKING:
     from ember_ml.markers import D
+    from ember_ml.ops.lookup import one_hot
+    from ember_ml.ops.padding import pad
+    from ember_ml.ops.random import bernoulli as random_bernoulli
+    from ember_ml.ops.random import get_seed, set_seed
+    from ember_ml.ops.random import normal as random_normal
+    from ember_ml.ops.random import permutation as random_permutation
+    from ember_ml.ops.random import uniform as random_uniform
+    from ember_ml.ops.scattering import scatter
+    from ember_ml.ops.stacking import hstack, split, vstack
+    from ember_ml.ops.updates import gather
     from ember_ml.tensor.typed import DTypeOf
 
 __all__ = [
@@ -192,3 +193,31 @@ def shape(x: TensorLike) -> tuple[int, ...]:
 def item(x: TensorLike) -> Any:
     """The value of a tensor with one element."""
     return _to_tensor(x).item()
+
+
+# What is loaded when it is first used, with its name in ops.
+_LATER = {
+    "gather": "gather",
+    "get_seed": "random.get_seed",
+    "hstack": "hstack",
+    "one_hot": "one_hot",
+    "pad": "pad",
+    "random_bernoulli": "random.bernoulli",
+    "random_normal": "random.normal",
+    "random_permutation": "random.permutation",
+    "random_uniform": "random.uniform",
+    "scatter": "scatter",
+    "set_seed": "random.set_seed",
+    "split": "split",
+    "vstack": "vstack",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise AttributeError(f"module 'ember_ml.nn.tensor' has no attribute {name!r}")
+        from ember_ml import ops
+
+        found = globals()[name] = attrgetter(_LATER[name])(ops)
+        return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ember_ml.markers import D, R, V
     from ember_ml.tensor.typed import LikeFloat
 
-__all__ = [
+__all__: list[str] = [
     "celu",
     "elu",
     "geglu",

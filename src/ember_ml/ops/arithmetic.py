@@ -11,7 +11,7 @@ from ember_ml.ops.registry import FLOATING, NUMERIC, REAL, REAL_FLOATING, op
 from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "absolute",
     "cbrt",
     "deg2rad",

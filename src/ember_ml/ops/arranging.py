@@ -19,7 +19,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import DTypeLike, ShapeLike, TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "append",
     "delete",
     "flatten",

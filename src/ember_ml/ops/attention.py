@@ -20,7 +20,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 from ember_ml.typing import TensorLike
 
-__all__ = ["rope", "scaled_dot_product_attention"]
+__all__: list[str] = ["rope", "scaled_dot_product_attention"]
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)

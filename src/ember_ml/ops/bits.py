@@ -11,12 +11,13 @@ from typing import Any
 from ember_ml import dtypes
 from ember_ml.errors import DomainError, DTypeError
 from ember_ml.ops import dispatch, elementwise, searching
+from ember_ml.ops.elementwise import bitwise_invert as bitwise_not  # torch's name for it
 from ember_ml.ops.registry import INTEGRAL, op
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "bit_count",
     "bitwise_not",
     "clear_bit",
@@ -44,8 +45,6 @@ def popcount(x: TensorLike, /) -> Tensor:
 
 
 bit_count = popcount
-# As NumPy and torch call it besides.
-bitwise_not = elementwise.bitwise_invert
 
 
 @op(accepts=INTEGRAL, standard=False)

@@ -16,7 +16,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import Axis, TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "allclose",
     "cumulative_logsumexp",
     "gradient",

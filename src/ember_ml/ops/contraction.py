@@ -14,7 +14,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import TensorLike
 
-__all__ = ["einsum"]
+__all__: list[str] = ["einsum"]
 
 _LETTERS: Final = frozenset(string.ascii_letters)
 

@@ -20,7 +20,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "conv",
     "conv1d",
     "conv2d",

@@ -16,7 +16,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import Axis, TensorLike
 
-__all__ = ["bincount", "digitize", "histogram", "mode", "topk"]
+__all__: list[str] = ["bincount", "digitize", "histogram", "mode", "topk"]
 
 
 class TopK(NamedTuple):

@@ -27,7 +27,7 @@ from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.tensor.indexing import check_bounds
 from ember_ml.typing import DTypeLike, ShapeLike, TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "argwhere",
     "diag_indices",
     "embedding",

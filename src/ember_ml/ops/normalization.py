@@ -19,7 +19,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import ShapeLike, TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "batch_norm",
     "group_norm",
     "instance_norm",

@@ -21,7 +21,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import TensorLike
 
-__all__ = ["pad"]
+__all__: list[str] = ["pad"]
 
 _REPEATING: Final = ("edge", "reflect", "symmetric", "wrap")
 _Padder = Callable[[Tensor, int, tuple[int, int], Any], Tensor]

@@ -17,7 +17,7 @@ from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",

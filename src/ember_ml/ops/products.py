@@ -8,7 +8,7 @@ from ember_ml.ops.registry import NUMERIC, op
 from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.typing import TensorLike
 
-__all__ = ["dot", "inner", "matvec", "outer", "vdot", "vecmat"]
+__all__: list[str] = ["dot", "inner", "matvec", "outer", "vdot", "vecmat"]
 
 
 @op(accepts=NUMERIC, lift="int", arity=2, standard=False)

@@ -20,7 +20,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.typing import Axis, TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "median",
     "nanmedian",
     "nanpercentile",

@@ -8,7 +8,7 @@ from ember_ml.ops.registry import ANY, BOOLEAN, FLOATING, REAL, REAL_FLOATING, o
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import Axis, TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "reduce_all",
     "reduce_any",
     "reduce_logsumexp",

@@ -15,7 +15,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
-__all__ = ["pixel_shuffle", "pixel_unshuffle", "resize"]
+__all__: list[str] = ["pixel_shuffle", "pixel_unshuffle", "resize"]
 
 _LINEAR = ("linear", "bilinear", "trilinear")
 _METHODS = ("nearest", *_LINEAR, "cubic", "bicubic")

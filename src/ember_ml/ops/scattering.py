@@ -27,7 +27,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "scatter",
     "scatter_add",
     "scatter_max",

@@ -33,7 +33,7 @@ from ember_ml.ops.windows import (
     rectangular_window,
 )
 
-__all__ = [
+__all__: list[str] = [
     "amplitude_to_db",
     "bartlett_window",
     "blackman_window",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ember_ml.markers import D, R, V
     from ember_ml.tensor.typed import LikeFloat
 
-__all__ = ["digamma", "erf", "erfc", "erfinv", "lgamma"]
+__all__: list[str] = ["digamma", "erf", "erfc", "erfinv", "lgamma"]
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)

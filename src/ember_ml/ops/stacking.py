@@ -13,7 +13,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "array_split",
     "atleast_1d",
     "atleast_2d",

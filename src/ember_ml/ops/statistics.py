@@ -16,7 +16,7 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import Axis, DTypeLike, TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "amax",
     "amin",
     "average",

@@ -24,7 +24,7 @@ from ember_ml.tensor.core import Tensor, fill, fill_grad
 from ember_ml.tensor.indexing import read_key
 from ember_ml.typing import ShapeLike, TensorLike
 
-__all__ = [
+__all__: list[str] = [
     "dynamic_slice",
     "fill_diagonal",
     "gather",

@@ -86,20 +86,28 @@ class Layout(NamedTuple):
         """The same for nothing but ints and slices, what is written most; else None."""
         sides, steps, offset = self
         used = len(key)
+        if used == 1 and sides and type(key[0]) is slice:
+            start, stop, step = key[0].indices(sides[0])
+            count = len(range(start, stop, step))
+            inner = steps[0]
+            if count:
+                offset += inner * start
+            return Layout((count, *sides[1:]), (inner * step, *steps[1:]), offset)
         if used > len(sides):
             return None
         shape: list[int] = []
         strides: list[int] = []
-        for item, side, step in zip(key, sides, steps, strict=False):
+        for axis, item in enumerate(key):
+            side, inner = sides[axis], steps[axis]
             if type(item) is slice:
-                start, stop, stride = item.indices(side)
-                count = len(range(start, stop, stride))
+                start, stop, step = item.indices(side)
+                count = len(range(start, stop, step))
                 if count:
-                    offset += step * start
+                    offset += inner * start
                 shape.append(count)
-                strides.append(step * stride)
+                strides.append(inner * step)
             elif type(item) is int and -side <= item < side:
-                offset += step * (item if item >= 0 else item + side)
+                offset += inner * (item if item >= 0 else item + side)
             else:
                 return None
         return Layout((*shape, *sides[used:]), (*strides, *steps[used:]), offset)

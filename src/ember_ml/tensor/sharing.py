@@ -117,6 +117,9 @@ class Sharing(Methods[D, V, R]):
         >>> tensor.arange(6).reshape(2, 3).slice(0, (1, 3)).tolist()
         [1, 2]
         """
+        quick = views.quick_window(self, items, False)  # type: ignore[arg-type]  # as above
+        if quick is not None:
+            return quick  # type: ignore[return-value]  # by the flag
         return self._window(items, writable=False)  # type: ignore[return-value]  # by the flag
 
     def slice_mut(self, *items: Any) -> TensorViewMut[D, V]:
@@ -128,13 +131,13 @@ class Sharing(Methods[D, V, R]):
         >>> x.tolist()
         [0.0, 5.0, 5.0]
         """
+        quick = views.quick_window(self, items, True)  # type: ignore[arg-type]  # as above
+        if quick is not None:
+            return quick  # type: ignore[return-value]  # by the flag
         return self._window(items, writable=True)  # type: ignore[return-value]  # by the flag
 
     def _window(self, items: tuple[Any, ...], *, writable: bool) -> Tensor:
         me: Tensor = self  # type: ignore[assignment]  # as above
-        quick = views.quick_window(me, items, writable)
-        if quick is not None:
-            return quick
         if me.requires_grad:
             raise DomainError(
                 "slice and slice_mut show memory, which gradients do not pass; use x[...]"
@@ -160,7 +163,9 @@ class Sharing(Methods[D, V, R]):
                 f"Tensor.narrow got start {start} and length {length} "
                 f"for axis {axis} of length {side}"
             )
-        return self[(*_ALL * place, slice(first, first + length))]  # type: ignore[index,no-any-return]  # of Tensor
+        key = (*_ALL * place, slice(first, first + length))
+        quick = views.quick_slice(self, key)  # type: ignore[arg-type]  # as above
+        return self[key] if quick is None else quick  # type: ignore[index]  # of Tensor
 
     @typed.lowering
     def select(self, axis: int, index: int) -> Tensor:

@@ -347,25 +347,21 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
         layout = arranged(home.layout, name, options)
         if layout is not None:
             return view_on(x, layout, writable=name != "broadcast_to")
-    elif name in _ORDERS and type(x) is Tensor and type(x.native) is x._spec.native_type:
-        if not backend.mutable:
-            return view_on(x, arranged(contiguous(x.shape), name, options))  # type: ignore[arg-type]  # every order has a layout
-        if _is_open(x, home):
+    elif type(x) is Tensor and type(x.native) is x._spec.native_type:
+        if name == "flip" and backend.reverses:
+            quick = quick_slice(x, _turning(x.ndim, options[0]))
+            if quick is not None:
+                return quick
+        elif name == "flip" or (name in _ORDERS and not backend.mutable):
+            return view_on(x, arranged(contiguous(x.shape), name, options))  # type: ignore[arg-type]  # these have a layout
+        elif name in _ORDERS and _is_open(x, home):
             return _native_view(x, backend.entry(x._spec, name)[0](x.native, *options), home)
     from ember_ml.ops import dispatch
 
     if type(x) is GradTensor or _is_traced(x):
         return _unshared(x, dispatch.call(name, x, *options).native)
     if name == "flip" and (backend.reverses or not options[0]):
-        axes = options[0]
-        whole = len(axes) == x.ndim
-        key = (
-            (_TURNED,) * x.ndim
-            if whole
-            else tuple(_TURNED if a in axes else _ALL for a in range(x.ndim))
-        )
-        quick = quick_slice(x, key)
-        return sliced(x, (*key, ...)) if quick is None else quick
+        return sliced(x, (*_turning(x.ndim, options[0]), ...))
     if _has_native_views(x) and name != "flip":
         out = dispatch.call(name, x, *options)
         if name == "reshape" and not backend.is_view(out.native, x.native):
@@ -378,6 +374,13 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
     if layout is None:
         return dispatch.call(name, x, *options)
     return view_on(x, layout, writable=name != "broadcast_to")
+
+
+def _turning(ndim: int, axes: tuple[int, ...]) -> tuple[slice, ...]:
+    """The key that reverses some axes."""
+    if len(axes) == ndim:
+        return (_TURNED,) * ndim
+    return tuple(_TURNED if axis in axes else _ALL for axis in range(ndim))
 
 
 def _native_view(x: Tensor, native: NativeArray, home: Any) -> Tensor:
