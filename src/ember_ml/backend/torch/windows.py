@@ -202,7 +202,12 @@ def resample(x: Tensor, sizes: Sides, method: str, align: bool) -> Tensor:
         target = sizes if axes == 2 else (*sizes, 1)
         out = functional.interpolate(flat, target, mode="bicubic", align_corners=align)
         return out if axes == 2 else out[..., 0]
-    raise NotImplementedError(f"{method} over {axes} axes")
+    # torch has these for fewer axes only; both weigh each axis by itself.
+    for axis, size in enumerate(sizes, 2):
+        rows = x.movedim(axis, -1)
+        out = resample(rows.reshape(-1, 1, rows.shape[-1]), (size,), method, align)
+        x = out.reshape(*rows.shape[:-1], size).movedim(-1, axis)
+    return x
 
 
 @lru_cache(maxsize=256)
