@@ -84,6 +84,7 @@ PUBLIC = [
     "synchronize",
     "to_device",
     "to_dtype_str",
+    "tree",
     "typing",
     "uint16",
     "uint32",
@@ -334,6 +335,19 @@ def test_names_of_ops() -> None:
     kept = Path(__file__).with_name("exported_names.txt").read_text(encoding="utf-8")
     found = runpy.run_path(str(script))["exported"]()
     assert kept.split() == found, "run scripts/exported-names once the change is meant"
+
+
+def test_every_public_name_is_there_from_the_start() -> None:
+    """In a fresh process, in which nothing else has loaded what is loaded when used."""
+    program = (
+        "import ember_ml as em\n"
+        "for module in (em, em.ops, em.nn, em.nn.tensor, em.nn.modules, em.nn.features):\n"
+        "    for name in module.__all__:\n"
+        "        getattr(module, name)\n"
+        "em.tree.leaves, em.ops.random.normal, em.ops.losses.mse, em.ops.stats.median\n"
+    )
+    for line in ("import ember_ml as em; em.tree.leaves", "from ember_ml import tree", program):
+        subprocess.run([sys.executable, "-c", line], check=True)
 
 
 def test_chapters_that_are_loaded_when_used() -> None:

@@ -72,7 +72,7 @@ from ember_ml.devices import (
 from ember_ml.ops import from_jax, from_mlx, from_numpy, from_torch
 
 if _TYPE_CHECKING:
-    from ember_ml import features, io
+    from ember_ml import features, io, tree
     from ember_ml.io import load, save
 
 __version__ = "0.1.0"
@@ -144,6 +144,7 @@ __all__ = [
     "synchronize",
     "to_device",
     "to_dtype_str",
+    "tree",
     "typing",
     "uint8",
     "uint16",
@@ -156,10 +157,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    if name == "features":
+    if name in ("features", "tree"):
         from importlib import import_module
 
-        return import_module("ember_ml.features")
+        return import_module(f"ember_ml.{name}")
     # Files need modules that would double the cost of our import.
     if name in ("io", "load", "save"):
         from importlib import import_module

@@ -100,7 +100,9 @@ class Control:
         unroll: int,
     ) -> tuple[list[NativeArray], list[NativeArray]]:
         """The last carry and the stacked results of `body(carry, row)`; see `loops`."""
-        raise NotImplementedError
+        raise UnsupportedOpError(
+            f"ops.scan: the '{self.backend.name}' backend says that it runs loops and has no scan"
+        )
 
     def rows(self, native: NativeArray) -> Sequence[NativeArray]:
         """The arrays along the first axis."""
