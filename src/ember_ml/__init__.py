@@ -45,6 +45,7 @@ from ember_ml.errors import (
     DTypeError,
     EmberError,
     FormatError,
+    GradientError,
     IntegerDivisionError,
     LinAlgError,
     NotFittedError,

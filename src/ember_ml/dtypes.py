@@ -96,6 +96,11 @@ class DType(MarkedDType[D_co]):
         return self.kind == "real floating"
 
     @property
+    def is_inexact(self) -> _bool:
+        """True for real and complex floating dtypes: those that have gradients."""
+        return self.kind in _INEXACT
+
+    @property
     def is_complex(self) -> _bool:
         """True for complex dtypes."""
         return self.kind == "complex floating"
@@ -177,6 +182,7 @@ _BY_TYPE: Final[dict[type, DType]] = {
     float: float64,
     complex: complex128,
 }
+_INEXACT: Final = ("real floating", "complex floating")
 _REAL_OF: Final = {complex64: float32, complex128: float64}
 _COMPLEX_OF: Final = {float32: complex64, float64: complex128}
 

@@ -17,6 +17,7 @@
     ├── FormatError             (ValueError)   a file that is malformed or of an unknown format
     ├── UnknownKeyError         (KeyError)     a name that a file does not hold
     ├── NotFittedError          (ValueError, AttributeError)   a transformer used before fit
+    ├── GradientError           (RuntimeError) a gradient that does not exist, or no longer
     └── UnsupportedOpError      (NotImplementedError)   an op the backend has no kernel for
 
 Each also derives from the built-in exception that users of NumPy and PyTorch catch today.
@@ -36,6 +37,7 @@ __all__ = [
     "DomainError",
     "EmberError",
     "FormatError",
+    "GradientError",
     "IntegerDivisionError",
     "LinAlgError",
     "NotFittedError",
@@ -123,6 +125,10 @@ class NotFittedError(EmberError, ValueError, AttributeError):
 
     AttributeError, as in scikit-learn: `hasattr(pca, "components_")` tells whether it was.
     """
+
+
+class GradientError(EmberError, RuntimeError):
+    """A gradient does not exist: an op has none, nothing was recorded, or the record is freed."""
 
 
 class UnsupportedOpError(EmberError, NotImplementedError):

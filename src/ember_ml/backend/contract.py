@@ -13,6 +13,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from math import copysign
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -22,6 +23,7 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend import aligned, checks, dlpack
 from ember_ml.backend.control import Control
+from ember_ml.backend.gradients import Gradients
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, DeviceError, DomainError, DTypeError, UnsupportedOpError
 
@@ -180,6 +182,8 @@ class Backend(ABC):
     shadowed: frozenset[str] = frozenset()
     # True where a native array can be written in place, and its slices are views of it.
     mutable: bool = False
+    # True where the engine keeps the record of gradients itself: see autodiff/tape.py.
+    records: bool = False
     # True where views can run backwards.
     reverses: bool = False
     # The largest number of axes; None where there is no limit.
@@ -190,11 +194,14 @@ class Backend(ABC):
     defers: bool = False
     # How branches, loops and batches run where values cannot be read: see backend/control.py.
     control_class: type[Control] = Control
+    # How functions are differentiated: see backend/gradients.py.
+    gradients_class: type[Gradients] = Gradients
 
     def __init__(self, module: ModuleType) -> None:
         self.module: Final = module
         self.kernels: Final = Kernels(self)
         self.control: Final = self.control_class(self)
+        self.gradients: Final = self.gradients_class(self)
         self._specs: Final[dict[tuple[DType, str], Spec]] = {}
         self._dtype_of: Final[dict[Any, DType]] = {
             native: dtype for dtype, native in self.native_dtypes.items()
@@ -455,6 +462,10 @@ class Backend(ABC):
         if where == "none" or self.is_traced(native):
             return False
         return where == "all" or self.device_of(native).startswith("cpu")
+
+    def recording(self, mode: bool) -> AbstractContextManager[Any]:
+        """A block in which the engine's own record of gradients is kept, or is not."""
+        return nullcontext()
 
     def require_grad(self, native: NativeArray) -> NativeArray:
         """An array that the engine's own differentiation, where it has one, records."""

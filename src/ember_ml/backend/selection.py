@@ -111,6 +111,11 @@ def load(name: str) -> Backend:
     return found
 
 
+def loaded(name: str) -> Backend | None:
+    """A backend by its name where it is in use already."""
+    return _loaded.get(name)
+
+
 def _load(name: str) -> Backend:
     if name in _BUILT_IN:
         if not _installed(name):

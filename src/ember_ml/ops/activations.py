@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, DTypeError, ShapeError
 from ember_ml.ops.axes import axis_of
 from ember_ml.ops.dispatch import call, gathered, unary
@@ -16,7 +17,7 @@ from ember_ml.ops.elementwise import multiply, tanh
 from ember_ml.ops.explain import describe, explain
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import TensorLike
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def prelu(x: TensorLike, weight: TensorLike, /) -> Tensor:
     >>> prelu([[-2.0, -2.0]], [0.5, 0.25]).tolist()
     [[-1.0, -0.5]]
     """
-    spec, (native, slope), needs_grad = gathered("prelu", (x, weight))
+    spec, (native, slope), taped = gathered("prelu", (x, weight))
     channels = native.shape[1] if native.ndim > 1 else 1  # type: ignore[union-attr]  # given
     shape = tuple(slope.shape)  # type: ignore[union-attr]  # given
     if len(shape) > 1 or shape not in ((), (1,), (channels,)):
@@ -125,7 +126,7 @@ def prelu(x: TensorLike, weight: TensorLike, /) -> Tensor:
         raise explain("prelu", error, (x, weight)) from error
     if result.settles and type(out) is not result.native_type:
         out = result.backend.settle_native(out, result)
-    return (fill_grad if needs_grad else fill)(out, result)
+    return recorded("prelu", out, result, taped) if taped else fill(out, result)
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)

@@ -8,7 +8,7 @@ from ember_ml import ops
 from ember_ml.ops import dispatch
 from ember_ml.ops.dispatch import binary, lifted, unary
 from ember_ml.ops.registry import FLOATING, NUMERIC, REAL, REAL_FLOATING, op
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
 __all__: list[str] = [
@@ -91,9 +91,8 @@ def fmod(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 def _pair(name: str, x1: TensorLike, x2: TensorLike) -> tuple[Tensor, Tensor]:
     """Two operands as tensors of their common dtype, in which the op runs."""
-    spec, (a, b), needs_grad = dispatch.operands(name, x1, x2)
-    make = fill_grad if needs_grad else fill
-    return lifted(name, make(a, spec)), lifted(name, make(b, spec))
+    a, b = dispatch.aligned(name, x1, x2)
+    return lifted(name, a), lifted(name, b)
 
 
 @op(accepts=REAL, arity=2, standard=False)

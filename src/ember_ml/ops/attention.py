@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, DTypeError, ShapeError
 from ember_ml.ops import dispatch
 from ember_ml.ops.axes import broadcast, integer_of
@@ -17,7 +18,7 @@ from ember_ml.ops.explain import explain
 from ember_ml.ops.manipulation import expand_dims
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.typing import TensorLike
 
 __all__: list[str] = ["rope", "scaled_dot_product_attention"]
@@ -50,18 +51,18 @@ def scaled_dot_product_attention(
     name = "scaled_dot_product_attention"
     inputs: tuple[Any, ...] = (query, key, value)
     if mask is None:
-        spec, (q, k, v), needs_grad = dispatch.gathered(name, inputs)
+        spec, (q, k, v), taped = dispatch.gathered(name, inputs)
         seen: Any = None
     else:
         home = dispatch.home_of(name, (*inputs, mask))
         seen = convert.to_tensor(mask, home)
         if seen.dtype is dtypes.bool:
             inputs = tuple(convert.to_tensor(x, home) for x in inputs)
-            spec, (q, k, v), needs_grad = dispatch.gathered(name, inputs)
+            spec, (q, k, v), taped = dispatch.gathered(name, inputs)
             dispatch.same_device(name, spec.device, seen.device)
             seen = seen.native
         elif seen.dtype.is_floating:
-            spec, (q, k, v, seen), needs_grad = dispatch.gathered(name, (*inputs, seen))
+            spec, (q, k, v, seen), taped = dispatch.gathered(name, (*inputs, seen))
         else:
             raise DTypeError(
                 f"ops.{name} got a mask of {seen.dtype}; it takes bool, True where a key is "
@@ -76,7 +77,11 @@ def scaled_dot_product_attention(
         raise explain(name, error, inputs) from error
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    return (fill_grad if needs_grad else fill)(native, result)
+    if taped:
+        if len(taped) == 3:
+            taped = (*taped, None if seen is None else convert.wrap(seen, spec.backend))
+        return recorded(name, native, result, taped, (bool(is_causal), factor, groups))
+    return fill(native, result)
 
 
 def _groups(q: Any, k: Any, v: Any, mask: Any, enable_gqa: bool) -> int:
@@ -159,13 +164,18 @@ def rope(
         turns = multiply(expand_dims(convert.cast(places, wide.dtype), -1), rates)
         cosine, sine = cos(turns).native, sin(turns).native
     kernel, result = spec.backend.entry(wide, "rope")
+    tensor = convert.cast(tensor, wide.dtype)
     try:
-        native = kernel(convert.cast(tensor, wide.dtype).native, cosine, sine, bool(interleaved))
+        native = kernel(tensor.native, cosine, sine, bool(interleaved))
     except Exception as error:
         raise explain("rope", error, (tensor,)) from error
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    out = (fill_grad if type(tensor) is GradTensor else fill)(native, result)
+    if type(tensor) is GradTensor:
+        tables = (fill(table, wide) for table in (cosine, sine))
+        out = recorded("rope", native, result, (tensor, *tables), (bool(interleaved),))
+    else:
+        out = fill(native, result)
     return convert.cast(out, spec.dtype)
 
 

@@ -13,7 +13,7 @@ from ember_ml.ops import dispatch
 from ember_ml.ops.axes import axes_of, axis_of, broadcast
 from ember_ml.ops.registry import ANY, FLOATING, REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import Axis, TensorLike
 
 __all__: list[str] = [
@@ -48,9 +48,8 @@ def interp(
     >>> interp([0.5, 2.0, 9.0], [0.0, 1.0, 2.0], [0.0, 10.0, 40.0]).tolist()
     [5.0, 40.0, 40.0]
     """
-    spec, natives, needs_grad = dispatch.operands("interp", x, xp, fp)
-    make = fill_grad if needs_grad else fill
-    at, places, values = (dispatch.lifted("interp", make(native, spec)) for native in natives)
+    given = dispatch.aligned("interp", x, xp, fp)
+    at, places, values = (dispatch.lifted("interp", one) for one in given)
     if places.ndim != 1 or places.shape != values.shape or not places.shape[0]:
         raise ShapeError(
             f"ops.interp takes points xp and fp of one axis, as many of both, "
@@ -299,9 +298,8 @@ def logsumexp(
             empty = ops.sum(tensor, axis=axes, keepdims=keepdims)
             return ops.full_like(empty, -ops.inf)
         return dispatch.call("logsumexp", tensor, axes, keepdims)
-    spec, natives, needs_grad = dispatch.operands("logsumexp", x, b)
-    make = fill_grad if needs_grad else fill
-    tensor, weights = (dispatch.lifted("logsumexp", make(one, spec)) for one in natives)
+    given = dispatch.aligned("logsumexp", x, b)
+    tensor, weights = (dispatch.lifted("logsumexp", one) for one in given)
     shape = broadcast("logsumexp", (tensor.shape, weights.shape))
     tensor, weights = ops.broadcast_to(tensor, shape), ops.broadcast_to(weights, shape)
     axes = axes_of("logsumexp", axis, tensor.ndim)

@@ -6,12 +6,13 @@ import string
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import dispatch, linearalg, manipulation
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import NUMERIC, REGISTRY, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import TensorLike
 
 __all__: list[str] = ["einsum"]
@@ -65,7 +66,7 @@ def einsum(subscripts: Any, /, *operands: Any) -> Tensor:
 def _contracted(
     tensors: list[Tensor], terms: tuple[tuple[int, ...], ...], output: tuple[int, ...]
 ) -> Tensor:
-    spec, natives, needs_grad = dispatch.operands("einsum", *tensors)
+    spec, natives, taped = dispatch.operands("einsum", *tensors)
     spec = spec.with_dtype(REGISTRY["einsum"].run_dtype(spec.dtype))
     backend = spec.backend
     arrays = [backend.cast(native, spec.dtype) for native in natives]
@@ -75,7 +76,9 @@ def _contracted(
         raise explain("einsum", error, tuple(tensors)) from error
     if type(native) is not spec.native_type:
         native = backend.settle_native(native, spec)
-    return (fill_grad if needs_grad else fill)(native, spec)
+    if taped:
+        return recorded("contract", native, spec, taped, (terms, output))
+    return fill(native, spec)
 
 
 # --- The notation ---------------------------------------------------------------------------

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ember_ml import dtypes, ops
+from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, DTypeError, ShapeError, UnsupportedOpError
 from ember_ml.ops import dispatch
 from ember_ml.ops.axes import axis_of, integer_of
 from ember_ml.ops.quantiles import lines_of
 from ember_ml.ops.registry import BOOLEAN, INTEGRAL, REAL, REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.typing import Axis, TensorLike
 
 __all__: list[str] = ["bincount", "digitize", "histogram", "mode", "topk"]
@@ -170,8 +171,12 @@ def _bin_sum(index: Tensor, weights: Tensor | None, length: int, inside: Tensor 
             wide = convert.cast(wide, dtypes.int64)
         elif wide.dtype.bits == 16:  # small sums lose digits
             wide = convert.cast(wide, dtypes.float32)
-        native = kernel(index.native, wide.native, size)
-        out = convert.cast(fill(*dispatch.settled(native, wide._spec)), _sum_dtype(weights))
+        native, result = dispatch.settled(kernel(index.native, wide.native, size), wide._spec)
+        if type(wide) is GradTensor:
+            out = recorded("bin_sum", native, result, (index, wide), (size,))
+        else:
+            out = fill(native, result)
+        out = convert.cast(out, _sum_dtype(weights))
     return out if inside is None else out[:length]
 
 

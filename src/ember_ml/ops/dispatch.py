@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.autodiff.tape import recorded, recorded_many
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.dtypes import DType
 from ember_ml.errors import BackendMismatchError, DeviceError
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import REGISTRY
 from ember_ml.tensor import convert, views
-from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, fill_grad
+from ember_ml.tensor.core import GradTensor, Tensor, blank, fill
 
 __all__ = [
+    "aligned",
     "binary",
     "call",
     "call_many",
@@ -115,7 +117,13 @@ def _binary_same(
 
 
 def _binary_mixed(name: str, x1: object, x2: object) -> Tensor:
-    spec, (a, b), needs_grad = operands(name, x1, x2)
+    if isinstance(x1, Tensor) and isinstance(x2, Tensor) and x1._spec is x2._spec:
+        spec, a, b = x1._spec, x1.native, x2.native
+        taped: tuple[Tensor, ...] = (x1, x2)
+        if type(x1) is not GradTensor and type(x2) is not GradTensor:
+            taped = ()  # views
+    else:
+        spec, (a, b), taped = operands(name, x1, x2)
     kernel, result = spec.backend.entry(spec, name)
     try:
         native = kernel(a, b)
@@ -123,7 +131,7 @@ def _binary_mixed(name: str, x1: object, x2: object) -> Tensor:
         raise explain(name, error, (x1, x2)) from error
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    return fill_grad(native, result) if needs_grad else fill(native, result)
+    return recorded(name, native, result, taped) if taped else fill(native, result)
 
 
 def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
@@ -132,7 +140,9 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
         x = convert.to_tensor(x)
         if type(x) is not Tensor:
             plain = reduce(name, fill(x.native, x._spec), axis, keepdims)
-            return fill_grad(plain.native, plain._spec) if type(x) is GradTensor else plain
+            if type(x) is GradTensor:
+                return recorded(name, plain.native, plain._spec, (x,), (axis, keepdims))
+            return plain
     spec = x._spec
     whole = axis is None and not keepdims
     try:
@@ -163,7 +173,7 @@ def call(name: str, x: object, *options: Any) -> Tensor:
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     if type(tensor) is GradTensor:
-        return fill_grad(native, result)
+        return recorded(name, native, result, (tensor,), options)
     return fill(native, result)
 
 
@@ -176,8 +186,10 @@ def call_many(name: str, x: object, *options: Any) -> tuple[Tensor, ...]:
         natives = kernel(tensor.native, *options)
     except Exception as error:
         raise explain(name, error, (tensor,), options=options) from error
-    make = fill_grad if type(tensor) is GradTensor else fill
-    return tuple(make(*settled(native, spec)) for native in natives)
+    results = [settled(native, spec) for native in natives]
+    if type(tensor) is GradTensor:
+        return recorded_many(name, results, (tensor,), options)
+    return tuple([fill(native, own) for native, own in results])
 
 
 def together(name: str, inputs: tuple[object, ...], *options: Any, kernel: str = "") -> Tensor:
@@ -185,7 +197,7 @@ def together(name: str, inputs: tuple[object, ...], *options: Any, kernel: str =
 
     `kernel` names the kernel where several ops share one.
     """
-    spec, natives, needs_grad = gathered(name, inputs)
+    spec, natives, taped = gathered(name, inputs)
     run, result = spec.backend.entry(spec, kernel or name)
     try:
         native = run(*natives, *options)
@@ -194,25 +206,40 @@ def together(name: str, inputs: tuple[object, ...], *options: Any, kernel: str =
         raise explain(name, error, given, options=options) from error
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    return (fill_grad if needs_grad else fill)(native, result)
+    if taped:
+        return recorded(kernel or name, native, result, taped, options)
+    return fill(native, result)
 
 
 def gathered(
     name: str, inputs: tuple[object, ...]
-) -> tuple[Spec, tuple[NativeArray | None, ...], bool]:
-    """The spec in which an op runs on several inputs, their native arrays in it, and gradients."""
+) -> tuple[Spec, tuple[NativeArray | None, ...], tuple[Tensor | None, ...]]:
+    """The spec in which an op runs on several inputs, and their native arrays in it.
+
+    The third is what a record needs: the inputs as tensors, or nothing where none has gradients.
+    """
     first = inputs[0]
     if type(first) is Tensor and first._spec.dtype in REGISTRY[name].accepts:
         spec = first._spec
         if all(x is None or (type(x) is Tensor and x._spec is spec) for x in inputs):
-            return spec, tuple(None if x is None else x.native for x in inputs), False  # type: ignore[attr-defined]  # tensors
-    spec, found, needs_grad = operands(name, *(x for x in inputs if x is not None))
+            return spec, tuple(None if x is None else x.native for x in inputs), ()  # type: ignore[attr-defined]  # tensors
+    spec, found, taped = operands(name, *(x for x in inputs if x is not None))
     run = REGISTRY[name].run_dtype(spec.dtype)
-    if run is not spec.dtype:
+    if run is not spec.dtype:  # no floating dtype is cast, and others have no gradients
         spec = spec.with_dtype(run)
         found = tuple(spec.backend.cast(native, run) for native in found)
     natives = iter(found)
-    return spec, tuple(None if x is None else next(natives) for x in inputs), needs_grad
+    everywhere = tuple(None if x is None else next(natives) for x in inputs)
+    if not taped:
+        return spec, everywhere, ()
+    tensors = iter(taped)
+    return spec, everywhere, tuple(None if x is None else next(tensors) for x in inputs)
+
+
+def aligned(name: str, *inputs: object) -> tuple[Tensor, ...]:
+    """Some inputs as tensors of their common spec."""
+    spec, natives, taped = operands(name, *inputs)
+    return taped or tuple(fill(native, spec) for native in natives)
 
 
 def lifted(name: str, x: object) -> Tensor:
@@ -231,8 +258,9 @@ def settled(native: NativeArray, spec: Spec) -> tuple[NativeArray, Spec]:
 
 def operands(
     name: str, *inputs: object, dtype: DType | None = None
-) -> tuple[Spec, tuple[NativeArray, ...], bool]:
-    """The common spec of some inputs, their native arrays in it, and whether one needs gradients.
+) -> tuple[Spec, tuple[NativeArray, ...], tuple[Tensor, ...]]:
+    """The common spec of some inputs, their native arrays in it, and what a record needs of them:
+    the inputs as tensors of that spec, or nothing where none needs gradients.
 
     Tensors and native arrays decide the backend; Python scalars are weak; lists and NumPy arrays
     go where the tensors are, or to the current backend.
@@ -247,7 +275,6 @@ def operands(
             tensors.append(value.item() if isinstance(value, np.generic) else value)
         else:
             tensors.append(convert.to_tensor(value, home))
-    needs_grad = any(type(t) is GradTensor for t in tensors)
     strong = [t for t, weak in zip(tensors, scalars, strict=True) if not weak]
     if dtype is None:
         dtype = _common_dtype(name, strong, [t for t, w in zip(tensors, scalars, strict=True) if w])
@@ -256,11 +283,17 @@ def operands(
         same_device(name, device, other.device)
     spec = home.spec(dtype, device or convert.device_for(home))
     cast = home.cast
+    if any(type(t) is GradTensor for t in strong):
+        taped = tuple(
+            fill(spec.scalar(t), spec) if weak else convert.cast(t, dtype)
+            for t, weak in zip(tensors, scalars, strict=True)
+        )
+        return spec, tuple(t.native for t in taped), taped
     natives = tuple(
         spec.scalar(t) if weak else t.native if t._spec is spec else cast(t.native, dtype)
         for t, weak in zip(tensors, scalars, strict=True)
     )
-    return spec, natives, needs_grad
+    return spec, natives, ()
 
 
 def same_device(name: str, first: str | None, second: str) -> None:
@@ -305,10 +338,7 @@ def in_place(name: str, target: Any, other: object) -> Tensor:
         views.require_writable(target)
         result = binary(name, target, other)
         views.require_same(target, result)
-        try:
-            target.native = target._spec.backend.assign(target.native, result.native)
-        except Exception as error:
-            raise explain("in-place write", error, (target,)) from error
+        views.replace(target, result)
         return target
     storage = views.writable_storage(target)
     with storage.lock:  # no other write comes between the reading and the writing

@@ -12,7 +12,8 @@ from ember_ml.ops import dispatch, elementwise, fft, linearalg, manipulation
 from ember_ml.ops.axes import axis_of, broadcast
 from ember_ml.ops.registry import FLOATING, LINALG, NUMERIC, REGISTRY, op
 from ember_ml.ops.spectra import pad_ends
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor import convert
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import TensorLike
 
 __all__ = ["convolve", "correlate", "fftconvolve", "hilbert", "preemphasis"]
@@ -71,12 +72,11 @@ def _convolved(
     for value, choices, what in ((mode, _MODES, "mode"), (method, _METHODS, "method")):
         if value not in choices:
             raise DomainError(f"ops.{name} takes {what} {', '.join(choices)}, not {value!r}")
-    spec, natives, needs_grad = dispatch.operands(name, x1, x2)
-    make = fill_grad if needs_grad else fill
-    run = REGISTRY[name].run_dtype(spec.dtype)
+    a, b = dispatch.aligned(name, x1, x2)
+    run = REGISTRY[name].run_dtype(a.dtype)
     if method == "fft" and run not in LINALG:
         run = REGISTRY["fftconvolve"].run_dtype(run)
-    a, b = (make(spec.backend.cast(n, run), spec.with_dtype(run)) for n in natives)
+    a, b = (convert.cast(t, run) for t in (a, b))
     a, b = (manipulation.moveaxis(t, axis_of(name, axis, t.ndim), -1) for t in (a, b))
     if not a.shape[-1] or not b.shape[-1]:
         raise ShapeError(f"ops.{name} got shapes {a.shape} and {b.shape}; a signal has samples")

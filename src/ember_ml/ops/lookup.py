@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.autodiff.tape import recorded
 from ember_ml.backend.contract import Spec
 from ember_ml.dtypes import DType
 from ember_ml.errors import (
@@ -23,7 +24,7 @@ from ember_ml.ops.axes import axis_of, integer_of, shape_of
 from ember_ml.ops.fitting import beside, fitting
 from ember_ml.ops.registry import INTEGRAL, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.tensor.indexing import check_bounds
 from ember_ml.typing import DTypeLike, ShapeLike, TensorLike
 
@@ -175,8 +176,11 @@ def _rows(table: Tensor, chosen: Tensor) -> Tensor:
     dispatch.same_device("embedding", table.device, chosen.device)
     if chosen.size and chosen._spec.backend.checks_values(chosen.native):
         check_bounds(chosen.numpy(), table.shape[0], 0, table.shape)
-    native = embed(table.native, convert.cast(chosen, dtypes.int64).native)
-    return (fill_grad if table.requires_grad else fill)(native, table._spec)
+    places = convert.cast(chosen, dtypes.int64).native
+    native = embed(table.native, places)
+    if type(table) is GradTensor:
+        return recorded("take", native, table._spec, (table,), (places, 0))
+    return fill(native, table._spec)
 
 
 # --- Where elements are ---------------------------------------------------------------------

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import AxisError, DomainError, ShapeError
 from ember_ml.ops import dispatch, typed
 from ember_ml.ops.axes import axes_of, axis_of, broadcast, integer_of, shape_of
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import op
 from ember_ml.tensor import convert, views
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.typing import Axis, ShapeLike, TensorLike
 
 if TYPE_CHECKING:
@@ -129,12 +130,12 @@ def _several(name: str, arrays: Sequence[TensorLike]) -> list[Tensor]:
 
 
 def _join(name: str, tensors: list[Tensor], axis: int) -> Tensor:
-    spec, natives, needs_grad = dispatch.operands(name, *tensors)
+    spec, natives, taped = dispatch.operands(name, *tensors)
     try:
         native = spec.backend.entry(spec, name)[0](list(natives), axis)
     except Exception as error:
         raise explain(name, error, tuple(tensors)) from error
-    return (fill_grad if needs_grad else fill)(native, spec)
+    return recorded(name, native, spec, taped, (axis,)) if taped else fill(native, spec)
 
 
 @op()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, overload
 
+from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import dispatch
 from ember_ml.ops.axes import axes_of, integer_of, shape_of
@@ -16,7 +17,7 @@ from ember_ml.ops.layouts import channels_first, channels_last
 from ember_ml.ops.manipulation import moveaxis
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import ShapeLike, TensorLike
 
 __all__: list[str] = [
@@ -228,13 +229,17 @@ def batch_norm(
             f"ops.batch_norm(training=True) got shape {tensor.shape}; "
             f"the variance of a channel needs two values or more"
         )
-    spec, natives, needs_grad = dispatch.gathered("batch_norm", inputs)
+    spec, natives, taped = dispatch.gathered("batch_norm", inputs)
     kernel, _ = spec.backend.entry(spec, "batch_norm_training")
     try:
         out, mean, variance = kernel(*natives, float(momentum), float(eps))
     except Exception as error:
         raise explain("batch_norm", error, (tensor,)) from error
-    y = (fill_grad if needs_grad else fill)(*dispatch.settled(out, spec))
+    native, result = dispatch.settled(out, spec)
+    if taped:
+        y = recorded("batch_norm_training", native, result, taped, (float(momentum), float(eps)))
+    else:
+        y = fill(native, result)
     # The running values are records of the past, which no gradient passes.
     detach = spec.backend.detach
     return (

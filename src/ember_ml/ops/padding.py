@@ -12,13 +12,14 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, DTypeError, ShapeError
 from ember_ml.ops import elementwise, manipulation, reduction, searching
 from ember_ml.ops.axes import axis_of
 from ember_ml.ops.fitting import beside, fitting, take_static
 from ember_ml.ops.registry import op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.typing import TensorLike
 
 __all__: list[str] = ["pad"]
@@ -155,12 +156,14 @@ def _placed(x: Tensor, widths: list[tuple[int, int]], value: Any) -> Tensor:
     surround = backend.overrides.get("surround")
     if surround is not None:  # where arrays cannot be written, the engine may have a shorter way
         native = surround(x.native, tuple(widths), spec.scalar(number))
-        return (fill_grad if x.requires_grad else fill)(native, spec)
-    key = tuple(slice(first, first + n) for n, (first, _) in zip(x.shape, widths, strict=True))
-    native = backend.full(shape, number, spec)
-    if x.size:
-        native = backend.setitem(native, key, x.native)
-    return (fill_grad if x.requires_grad else fill)(native, spec)
+    else:
+        key = tuple(slice(first, first + n) for n, (first, _) in zip(x.shape, widths, strict=True))
+        native = backend.full(shape, number, spec)
+        if x.size:
+            native = backend.setitem(native, key, x.native)
+    if type(x) is GradTensor:
+        return recorded("surround", native, spec, (x,), (tuple(widths),))
+    return fill(native, spec)
 
 
 def _block(x: Tensor, axis: int, width: int, value: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ember_ml.errors import ShapeError
 from ember_ml.ops import dispatch, elementwise, linearalg, manipulation
 from ember_ml.ops.registry import NUMERIC, op
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
 __all__: list[str] = ["dot", "inner", "matvec", "outer", "vdot", "vecmat"]
@@ -98,7 +98,5 @@ def vecmat(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 def _operands(name: str, x1: TensorLike, x2: TensorLike) -> tuple[Tensor, Tensor]:
     """Both operands in the dtype in which the product runs."""
-    spec, natives, needs_grad = dispatch.operands(name, x1, x2)
-    make = fill_grad if needs_grad else fill
-    a, b = (dispatch.lifted(name, make(native, spec)) for native in natives)
+    a, b = (dispatch.lifted(name, x) for x in dispatch.aligned(name, x1, x2))
     return a, b

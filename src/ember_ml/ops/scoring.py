@@ -10,7 +10,7 @@ from ember_ml.errors import DomainError, DTypeError, OutOfBoundsError, ShapeErro
 from ember_ml.ops import dispatch, elementwise, manipulation, reduction
 from ember_ml.ops.registry import REGISTRY
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
 __all__ = [
@@ -35,11 +35,10 @@ def operands(name: str, *inputs: TensorLike) -> tuple[list[Tensor], DType]:
 
     16-bit floats are computed in float32: sums and exponentials leave their range soon.
     """
-    spec, natives, needs_grad = dispatch.operands(name, *inputs)
-    run = REGISTRY[name].run_dtype(spec.dtype)
-    wide = spec.with_dtype(dtypes.float32 if run in _HALVES else run)
-    make = fill_grad if needs_grad else fill
-    return [make(spec.backend.cast(native, wide.dtype), wide) for native in natives], run
+    tensors = dispatch.aligned(name, *inputs)
+    run = REGISTRY[name].run_dtype(tensors[0].dtype)
+    wide = dtypes.float32 if run in _HALVES else run
+    return [convert.cast(t, wide) for t in tensors], run
 
 
 def same_shape(name: str, first: Tensor, *others: Tensor) -> None:

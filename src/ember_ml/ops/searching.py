@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ember_ml import dtypes
+from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import dispatch, reducing, typed
 from ember_ml.ops.axes import axis_of
@@ -12,7 +13,7 @@ from ember_ml.ops.explain import explain
 from ember_ml.ops.indexing import take
 from ember_ml.ops.registry import ANY, BOOLEAN, REAL, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import TensorLike
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
     # A tensor decides where scalars live; the mask does where both branches are scalars.
     if isinstance(x1, _NUMBERS) and isinstance(x2, _NUMBERS):
         x1 = convert.to_tensor(x1, home)
-    spec, (a, b), needs_grad = dispatch.operands("where", *(_beside(mask, x) for x in (x1, x2)))
+    spec, (a, b), taped = dispatch.operands("where", *(_beside(mask, x) for x in (x1, x2)))
     dispatch.same_device("where", mask.device, spec.device)
     try:
         native = spec.backend.entry(spec, "where")[0](mask.native, a, b)
@@ -161,7 +162,9 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
         raise explain("where", error, (mask, x1, x2)) from error
     if type(native) is not spec.native_type:
         native = spec.backend.settle_native(native, spec)
-    return (fill_grad if needs_grad else fill)(native, spec)
+    if taped:
+        return recorded("where", native, spec, (mask, *taped))
+    return fill(native, spec)
 
 
 def _beside(mask: Tensor, x: TensorLike) -> Any:

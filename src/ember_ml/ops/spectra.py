@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, DTypeError, ShapeError
 from ember_ml.ops import dispatch, elementwise, fft, linearalg, manipulation
 from ember_ml.ops.axes import axis_of, integer_of
@@ -19,7 +20,7 @@ from ember_ml.ops.registry import ANY, COMPLEX, LINALG, NUMERIC, op
 from ember_ml.ops.searching import where
 from ember_ml.ops.windows import named, values_of
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import TensorLike
 
 __all__ = ["frame", "istft", "overlap_add", "spectrogram", "stft"]
@@ -238,7 +239,7 @@ def stft(
 
 
 def _transformed(op: str, x: Tensor, window: Tensor, plan: Plan, onesided: bool | None) -> Tensor:
-    spec, natives, needs_grad = dispatch.operands(op, x, window)
+    spec, natives, taped = dispatch.operands(op, x, window)
     half = not spec.dtype.is_complex if onesided is None else onesided
     if half and spec.dtype.is_complex:
         raise DTypeError(
@@ -249,7 +250,10 @@ def _transformed(op: str, x: Tensor, window: Tensor, plan: Plan, onesided: bool 
         native = kernel(*natives, plan.hop, plan.fft, half)
     except Exception as error:
         raise explain(op, error, (x,), options=plan) from error
-    return (fill_grad if needs_grad else fill)(*dispatch.settled(native, spec))
+    native, result = dispatch.settled(native, spec)
+    if taped:
+        return recorded("stft", native, result, taped, (plan.hop, plan.fft, half))
+    return fill(native, result)
 
 
 @op(accepts=COMPLEX, result="real", standard=False)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DTypeError, EmberError, OutOfBoundsError, ShapeError
 from ember_ml.ops import dispatch, elementwise, indexing, manipulation, reduction, searching
 from ember_ml.ops.axes import axis_of, broadcast, integer_of, shape_of
@@ -20,7 +21,7 @@ from ember_ml.ops.fitting import beside, fitting
 from ember_ml.ops.registry import BOOLEAN, NUMERIC, REAL, op
 from ember_ml.ops.scattering import scatter_add, scatter_max, scatter_min
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.tensor.indexing import read_key
 from ember_ml.typing import ShapeLike, TensorLike
 
@@ -70,9 +71,17 @@ def index_update(x: TensorLike, index: Any, value: TensorLike, /) -> Tensor:
     return _updated("index_update", tensor, index, fitting("index_update", tensor, value))
 
 
+def written(x: Tensor, key: tuple[Any, ...], value: Any) -> Tensor:
+    """What `x[key] = value` makes of a tensor, for a key that is checked."""
+    return _set("__setitem__", x, key, fitting("__setitem__", x, value))
+
+
 def _updated(name: str, x: Tensor, index: Any, value: Tensor) -> Tensor:
+    return _set(name, x, read_key(x, index)[0], value)
+
+
+def _set(name: str, x: Tensor, key: tuple[Any, ...], value: Tensor) -> Tensor:
     backend = x._spec.backend
-    key, _ = read_key(x, index)
     try:
         # Arrays that cannot be written are replaced, not changed.
         target = backend.copy(x.native) if backend.mutable else x.native
@@ -80,14 +89,15 @@ def _updated(name: str, x: Tensor, index: Any, value: Tensor) -> Tensor:
     except EmberError:
         raise
     except Exception as error:
-        shape = x[index].shape
+        shape = tuple(backend.getitem(x.native, key).shape)
         if not _fits(value.shape, shape):
             raise ShapeError(
                 f"ops.{name} got a value of shape {value.shape} for elements of shape {shape}"
             ) from error
         raise explain(name, error, (x, value)) from error
-    make = fill_grad if x.requires_grad or value.requires_grad else fill
-    return make(native, x._spec)
+    if type(x) is GradTensor or type(value) is GradTensor:
+        return recorded("setitem", native, x._spec, (x, value), (key,))
+    return fill(native, x._spec)
 
 
 def _fits(given: tuple[int, ...], target: tuple[int, ...]) -> bool:

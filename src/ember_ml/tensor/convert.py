@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from ember_ml import devices, dtypes
+from ember_ml.autodiff import tape
 from ember_ml.backend import aligned, dlpack, selection
 from ember_ml.backend.contract import Backend, Spec
 from ember_ml.dtypes import DType, DTypeLike
 from ember_ml.errors import CopyError, DomainError, DTypeError, EmberError, ShapeError
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
+from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, require_grad
 
 __all__ = ["asarray", "backend_of", "to_backend", "to_device", "to_tensor"]
 
@@ -104,7 +105,9 @@ def cast(x: Tensor, dtype: DType) -> Tensor:
             f"take ops.real or ops.imag first"
         )
     native = spec.backend.cast(x.native, dtype)
-    return (fill_grad if type(x) is GradTensor else fill)(native, spec)
+    if type(x) is GradTensor:
+        return tape.recorded("astype", native, spec, (x,))
+    return fill(native, spec)
 
 
 # --- Data -----------------------------------------------------------------------------------
@@ -283,9 +286,7 @@ def to_backend(
     target = device_for(backend) if device is None else backend.canonical_device(device)
     spec = backend.spec(x._spec.dtype, target)
     moved = fill(backend.from_backend(x.native, home, spec, copy), spec)
-    if type(x) is GradTensor:
-        return fill_grad(backend.require_grad(moved.native), spec)
-    return moved
+    return require_grad(moved) if type(x) is GradTensor else moved
 
 
 def to_device(x: Tensor, device: str) -> Tensor:
@@ -295,13 +296,7 @@ def to_device(x: Tensor, device: str) -> Tensor:
     if canonical == spec.device:
         return x
     target = spec.backend.spec(spec.dtype, canonical)
-    return like_spec(x, spec.backend.to_device(x.native, canonical), target)
-
-
-def like_spec(x: Tensor, native: Any, spec: Spec) -> Tensor:
-    """A tensor of another spec that needs gradients where `x` does."""
-    return (
-        like(x, native)
-        if spec is x._spec
-        else (fill_grad(native, spec) if type(x) is GradTensor else fill(native, spec))
-    )
+    native = spec.backend.to_device(x.native, canonical)
+    if type(x) is GradTensor:
+        return tape.recorded("to_device", native, target, (x,))
+    return fill(native, target)

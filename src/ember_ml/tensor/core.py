@@ -11,7 +11,7 @@ import numpy as np
 from ember_ml.backend import selection
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.dtypes import DType, DTypeLike
-from ember_ml.errors import CopyError, DTypeError, ShapeError
+from ember_ml.errors import CopyError, DTypeError, GradientError, ShapeError
 from ember_ml.markers import D, Marked, R, V
 from ember_ml.tensor import typed
 from ember_ml.tensor.sharing import Sharing
@@ -269,9 +269,39 @@ class Tensor(Sharing[D, V, R]):
     def copy(self) -> Tensor[D, V, R]:
         """A tensor with memory of its own."""
         if getattr(self, "_home", None) is None:
-            return like(self, self._spec.backend.copy(self.native))
+            native = self._spec.backend.copy(self.native)
+            if type(self) is GradTensor:
+                return tape.recorded("copy", native, self._spec, (self,))
+            return fill(native, self._spec)
         with views.storage_of(self).lock:  # no half of a write is copied
-            return like(self, self._spec.backend.copy(self.native))
+            native = self._spec.backend.copy(self.native)
+            if type(self) is GradTensor:
+                return tape.recorded("copy", native, self._spec, (self,))
+            return fill(native, self._spec)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """None: a tensor that needs no gradients has none."""
+        return None
+
+    @property
+    def is_leaf(self) -> bool:
+        """True: gradients begin and end here."""
+        return True
+
+    def backward(
+        self,
+        gradient: Any = None,
+        *,
+        retain_graph: bool = False,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Raise GradientError: nothing was recorded on the way to this tensor."""
+        raise GradientError(
+            "backward() got a tensor that does not depend on one with requires_grad=True, "
+            "or was made within em.no_grad()"
+        )
 
     def detach(self) -> Tensor[D, V, R]:
         """The same memory, cut off from gradients."""
@@ -391,6 +421,40 @@ class GradTensor(Tensor):
         """The same values, cut off from gradients."""
         return fill(self._spec.backend.detach(self.native), self._spec)
 
+    @property
+    def grad(self) -> Tensor | None:
+        """What `backward` has added up for this tensor; None before."""
+        return imperative.grad_of(self)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        imperative.set_grad(self, value)
+
+    def backward(
+        self,
+        gradient: Any = None,
+        *,
+        retain_graph: bool = False,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Add the gradients of this number to the `grad` of every tensor that it depends on.
+
+        >>> from ember_ml.nn import tensor
+        >>> x = tensor.array([1.0, 2.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.grad.tolist()
+        [2.0, 4.0]
+        """
+        imperative.backward(self, gradient, retain_graph, create_graph, inputs)
+
+    @property
+    def is_leaf(self) -> bool:
+        """True where no op made this tensor: gradients end here."""
+        if self._spec.backend.records:
+            return bool(self.native.is_leaf)
+        return self._node.rule is None and not self._node.parents
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         # A leaf of its own: gradients of the copy do not flow to the original.
         return require_grad(self.detach().copy())
@@ -420,8 +484,13 @@ def fill_grad(native: NativeArray, spec: Spec) -> Tensor:
 
 
 def like(x: Tensor, native: NativeArray) -> Tensor:
-    """A tensor of the spec of `x`, which needs gradients where `x` does."""
-    return fill_grad(native, x._spec) if type(x) is GradTensor else fill(native, x._spec)
+    """The same values as `x` in another array, with the same record where `x` needs gradients."""
+    if type(x) is not GradTensor:
+        return fill(native, x._spec)
+    out = fill_grad(native, x._spec)
+    if not x._spec.backend.records:
+        out._node = x._node
+    return out
 
 
 def require_grad(x: Tensor) -> Tensor:
@@ -430,13 +499,15 @@ def require_grad(x: Tensor) -> Tensor:
         return x
     if x._spec.dtype.kind not in ("real floating", "complex floating"):
         raise DTypeError(f"requires_grad takes a floating dtype, not {x.dtype}")
-    return fill_grad(x._spec.backend.require_grad(x.native), x._spec)
+    native = x._spec.backend.require_grad(x.native)
+    return fill_grad(native, x._spec) if x._spec.backend.records else tape.leaf(native, x._spec)
 
 
 # Ops are written over Tensor, and the methods of Tensor over ops. The modules are bound here,
 # after the classes, and their functions are looked up when they are called.
 import ember_ml.ops as ops  # noqa: E402
 from ember_ml import dtypes  # noqa: E402
+from ember_ml.autodiff import imperative, tape  # noqa: E402
 from ember_ml.ops import (  # noqa: E402
     axes,
     dispatch,

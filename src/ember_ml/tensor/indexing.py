@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.autodiff import tape
 from ember_ml.backend.contract import Backend
 from ember_ml.errors import DTypeError, EmberError, OutOfBoundsError, ShapeError
 from ember_ml.ops.explain import explain
 from ember_ml.tensor import convert, views
-from ember_ml.tensor.core import GradTensor, Tensor, like
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 
 __all__ = ["get", "put"]
 
@@ -36,7 +37,9 @@ def get(x: Tensor, key: Any) -> Tensor:
         raise explain("__getitem__", error, (x,), options=(key,)) from error
     if type(native) is not x._spec.native_type:
         native = backend.settle_native(native, x._spec)
-    return like(x, native)
+    if type(x) is GradTensor:
+        return tape.recorded("getitem", native, x._spec, (x,), (checked,))
+    return fill(native, x._spec)
 
 
 def put(x: Tensor, key: Any, value: Any) -> None:
@@ -47,14 +50,23 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     checked, advanced = read_key(x, key)
     native = _value(x, value)
     try:
-        if type(x) is GradTensor:
+        if type(x) is GradTensor and backend.records:
             x.native = backend.setitem(x.native, checked, native)
+        elif type(x) is GradTensor or type(value) is GradTensor:
+            _put_recorded(x, checked, value)
         else:
             views.put(x, checked, advanced, native)
     except EmberError:
         raise
     except Exception as error:
         raise _explain_put(x, key, value, error) from error
+
+
+def _put_recorded(x: Tensor, key: tuple[Any, ...], value: Any) -> None:
+    """A write that gradients pass: the tensor is from then on the result of an update."""
+    from ember_ml.ops import updates
+
+    views.replace(x, updates.written(x, key, value))
 
 
 def _value(x: Tensor, value: Any) -> Any:

@@ -28,13 +28,15 @@ Axis = int | tuple[int, ...] | None
 class Operators(Marked[D, V, R]):
     """A native array with its spec, and Python's operators on it."""
 
-    __slots__ = ("_home", "_spec", "native")
+    __slots__ = ("_home", "_node", "_spec", "native")
 
     native: NativeArray
     _spec: Spec
     # Whom the memory belongs to, once it is shared or written: see tensor/storage.py. Results of
     # ops leave the slot empty.
     _home: Any
+    # What a GradTensor was made by, where the engine keeps no record: see autodiff/tape.py.
+    _node: Any
 
     if TYPE_CHECKING:  # of Tensor
 

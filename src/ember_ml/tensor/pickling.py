@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import devices, dtypes
+from ember_ml.autodiff import tape
 from ember_ml.backend import selection
 from ember_ml.backend.contract import Backend, Spec
 from ember_ml.backend.scope import Scope
@@ -83,6 +84,8 @@ def revive(x: Tensor, state: dict[str, Any]) -> None:
     native = spec.backend.from_numpy(array, spec, copy=True)
     x.native = spec.backend.require_grad(native) if state["requires_grad"] else native
     x._spec = spec
+    if state["requires_grad"] and not spec.backend.records:
+        x._node = tape.Leaf()
 
 
 def _spec(dtype: dtypes.DType, backend: str, device: str) -> Spec:

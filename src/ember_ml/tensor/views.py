@@ -14,11 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from ember_ml.autodiff import tape
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.errors import DomainError, DTypeError, ReadOnlyError, ShapeError, UnsupportedOpError
 from ember_ml.markers import D, R, V
 from ember_ml.ops.explain import explain
-from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, fill_grad, like
+from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, like
 from ember_ml.tensor.layout import Layout, arranged, contiguous, plan_of, reshaped, strides_of
 from ember_ml.tensor.methods import Operators
 from ember_ml.tensor.storage import Loan, Refusal, Storage, Window, remember
@@ -330,7 +331,12 @@ def sliced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
     spec = x._spec
     backend = spec.backend
     if type(x) is GradTensor or _is_traced(x):
-        return _unshared(x, _read(x, key))
+        native = _read(x, key)
+        if type(x) is not GradTensor:
+            return _unshared(x, fill(native, spec))
+        if type(native) is not spec.native_type:
+            native = backend.settle_native(native, spec)
+        return _unshared(x, tape.recorded("getitem", native, spec, (x,), (key,)))
     if not _has_native_views(x) or (not backend.reverses and _turns(key)):
         return view_on(x, layout_of(x).at(key))
     native = _read(x, key)
@@ -359,7 +365,7 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
     from ember_ml.ops import dispatch
 
     if type(x) is GradTensor or _is_traced(x):
-        return _unshared(x, dispatch.call(name, x, *options).native)
+        return _unshared(x, dispatch.call(name, x, *options))
     if name == "flip" and (backend.reverses or not options[0]):
         return sliced(x, (*_turning(x.ndim, options[0]), ...))
     if _has_native_views(x) and name != "flip":
@@ -407,10 +413,9 @@ def _native_view(x: Tensor, native: NativeArray, home: Any) -> Tensor:
     return out
 
 
-def _unshared(x: Tensor, native: NativeArray) -> Tensor:
+def _unshared(x: Tensor, out: Tensor) -> Tensor:
     """A result that is a view in no way that we could keep track of: neither is written then."""
-    out = like(x, native)
-    if not x._spec.backend.mutable:
+    if not x._spec.backend.records:
         out._home = x._home = Refusal(_NEEDS_GRAD)
     return out
 
@@ -476,7 +481,7 @@ def clone(x: Tensor) -> Tensor:
     home = getattr(x, "_home", None)
     if type(x) is GradTensor:
         native = spec.backend.copy(x.native) if spec.backend.mutable else x.native
-        return fill_grad(native, spec)
+        return tape.recorded("copy", native, spec, (x,))
     if not spec.backend.mutable:
         if not isinstance(home, Window) or home.layout.repeats:
             return fill(x.native, spec)
@@ -652,6 +657,39 @@ def assign(x: Tensor, result: Tensor) -> None:
         storage.prepare()
         _settle(x, storage, backend.assign(x.native, result.native))
     storage.version += 1
+
+
+def replace(x: Tensor, result: Tensor) -> None:
+    """Make a tensor that needs gradients, or is to need them, the result of what wrote to it.
+
+    Off torch this is how such tensors are written to: what was recorded of the old values stays
+    true, since their memory does not change.
+    """
+    backend = x._spec.backend
+    if backend.records:
+        try:
+            x.native = backend.assign(x.native, result.native)
+        except Exception as error:
+            raise explain("in-place write", error, (x,)) from error
+        return
+    if type(x) is GradTensor:
+        if type(result) is not GradTensor:  # within no_grad: the same leaf has other values
+            x.native = result.native
+            return
+        if x.is_leaf:
+            raise DomainError(
+                "a tensor made with requires_grad=True cannot be written to where gradients are "
+                "recorded: its own would be lost; write within em.no_grad(), or to a .copy()"
+            )
+    elif type(x) is not Tensor or home_of(x) is not None:
+        raise UnsupportedOpError(
+            "values that need gradients cannot be written to a tensor that is a view or has "
+            "views on this backend; write to a .copy(), or use ops.index_update"
+        )
+    x.native = result.native
+    if type(result) is GradTensor:
+        x.__class__ = GradTensor
+        x._node = result._node
 
 
 def writable_storage(x: Tensor) -> Storage:

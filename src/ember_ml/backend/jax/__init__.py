@@ -29,6 +29,7 @@ from ember_ml.backend.jax import (
     special,
 )
 from ember_ml.backend.jax.control import JaxControl
+from ember_ml.backend.jax.gradients import JaxGradients
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ShapeError, UnsupportedOpError
 from ember_ml.tensor.layout import Layout
@@ -71,6 +72,7 @@ class JaxBackend(Backend):
     )
     defers = True
     control_class = JaxControl
+    gradients_class = JaxGradients
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)

@@ -31,6 +31,7 @@ from ember_ml.backend.mlx import (
     windows,
 )
 from ember_ml.backend.mlx.control import MlxControl
+from ember_ml.backend.mlx.gradients import MlxGradients
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError
@@ -68,6 +69,7 @@ class MlxBackend(Backend):
     shadowed = frozenset(("count_nonzero", "repeat", "unique", "var"))
     max_ndim = None
     control_class = MlxControl
+    gradients_class = MlxGradients
 
     def __init__(self, module: Any) -> None:
         gpus = mx.device_count(mx.gpu) if mx.is_available(mx.gpu) else 0

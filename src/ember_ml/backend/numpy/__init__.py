@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes
-from ember_ml.backend import aligned, dlpack
+from ember_ml.backend import aligned, dlpack, writes
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
 from ember_ml.backend.numpy import (
     kernels,
@@ -116,6 +116,7 @@ class NumpyBackend(Backend):
 
     def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         native = _writable(native)
+        writes.note(native)
         native[key] = value
         return native
 
@@ -123,6 +124,7 @@ class NumpyBackend(Backend):
         if not native.flags.writeable and not _is_broadcast(native):
             return value
         native = _writable(native)
+        writes.note(native)
         native[...] = value
         return native
 
@@ -151,6 +153,7 @@ class NumpyBackend(Backend):
     def write_layout(
         self, root: NativeArray, layout: Layout, value: NativeArray, sole: bool
     ) -> NativeArray:
+        writes.note(root)
         layouts.write(root, layout, value)
         return root
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ from ember_ml.backend.torch import (
     unsigned,
 )
 from ember_ml.backend.torch.control import TorchControl
+from ember_ml.backend.torch.gradients import TorchGradients
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
@@ -73,7 +75,9 @@ class TorchBackend(Backend):
     whole = kernels.WHOLE
     aliases = kernels.ALIASES
     mutable = True
+    records = True
     control_class = TorchControl
+    gradients_class = TorchGradients
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)
@@ -211,6 +215,9 @@ class TorchBackend(Backend):
 
     def is_traced(self, native: NativeArray) -> bool:
         return tracing.is_traced(native)
+
+    def recording(self, mode: bool) -> AbstractContextManager[Any]:
+        return torch.set_grad_enabled(mode)
 
     def require_grad(self, native: NativeArray) -> NativeArray:
         return native if native.requires_grad else native.detach().requires_grad_()

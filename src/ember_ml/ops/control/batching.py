@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import tree
-from ember_ml.backend.contract import Backend, NativeArray
+from ember_ml.backend.contract import Backend
 from ember_ml.errors import AxisError, DomainError, ShapeError
 from ember_ml.ops import dispatch, manipulation
 from ember_ml.ops.axes import broadcast, integer_of
@@ -26,7 +26,7 @@ from ember_ml.ops.control.trees import (
     zeros,
 )
 from ember_ml.ops.registry import op
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor
 from ember_ml.tree import Structure, Tree
 
 __all__ = ["vectorize", "vmap"]
@@ -87,19 +87,12 @@ def _batched(
     ):
         stacked = _loop(branch, tensors, axes, size, backend)
     else:
-        stacked = [
-            (fill_grad if type(t) is GradTensor or _records(native) else fill)(native, t._spec)
-            for native, t in zip(found, branch.results, strict=True)
-        ]
+        stacked = wrapped(found, branch.results)
     places = tree.spread(out_axes, branch.structure, "ops.vmap: out_axes", "result")
     paths = tree.paths(branch.structure, "result")
     apart = [owned(t, tensors) for t in stacked]
     moved = [_placed(*each, size) for each in zip(apart, places, paths, strict=True)]
     return tree.unflatten(branch.structure, moved)
-
-
-def _records(native: NativeArray) -> bool:
-    return bool(getattr(native, "requires_grad", False))
 
 
 def _loop(

@@ -14,10 +14,10 @@ from ember_ml.ops.control.trees import (
     predicate,
     tensor_of,
     tensors_of,
+    wrapped,
 )
 from ember_ml.ops.registry import op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 from ember_ml.tree import Tree
 from ember_ml.typing import TensorLike
 
@@ -58,11 +58,7 @@ def cond(
 def _joined(natives: Sequence[Any], branches: Sequence[Branch]) -> Tree:
     """Native results as the tree that the branches gave; gradients flow where one needs them."""
     first = branches[0]
-    made: list[Tensor] = []
-    for place, native in enumerate(natives):
-        needed = any(type(b.results[place]) is GradTensor for b in branches)
-        made.append((fill_grad if needed else fill)(native, first.results[place]._spec))
-    return tree.unflatten(first.structure, made)
+    return tree.unflatten(first.structure, wrapped(natives, first.results))
 
 
 @op(standard=False)

@@ -10,9 +10,18 @@ from ember_ml.backend.contract import Backend, NativeArray
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import manipulation
 from ember_ml.ops.axes import axis_of, integer_of
-from ember_ml.ops.control.trees import Carry, Rows, backend_of, owned, tensors_of, wrapped, zeros
+from ember_ml.ops.control.trees import (
+    Carry,
+    Rows,
+    backend_of,
+    owned,
+    part,
+    tensors_of,
+    wrapped,
+    zeros,
+)
 from ember_ml.ops.registry import op
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
+from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.tree import Structure, Tree
 
 __all__ = ["associative_scan", "map_fn", "scan"]
@@ -77,7 +86,7 @@ def _scan(
     rows = Rows(name, count, backend, reverse)
     state = carry.first
     for i in range(count - 1, -1, -1) if reverse else range(count):
-        row = wrapped([column[i] for column in columns], tensors)
+        row = [part(t, column[i], (i,)) for t, column in zip(tensors, columns, strict=True)]
         state, y = steps.step(state, row)
         rows.add(y)
     # A row that came back as the carry would be a view of xs, on some engines.
@@ -144,10 +153,7 @@ class _Steps:
             reverse=reverse,
             unroll=unroll,
         )
-        out = [
-            (fill_grad if type(y) is GradTensor else fill)(native, y._spec)
-            for native, y in zip(stacked, ys, strict=True)
-        ]
+        out = wrapped(stacked, ys)
         return carry.tree(carry.wrapped(last, states)), tree.unflatten(shapes[0], out)
 
 
@@ -260,9 +266,9 @@ class _Join:
         return [_part(t, part, axis) for t, axis in zip(tensors, self._axes, strict=True)]
 
 
-def _part(tensor: Tensor, part: slice, axis: int) -> Tensor:
-    key = (*(slice(None),) * axis, part)
-    return like(tensor, tensor._spec.backend.getitem(tensor.native, key))
+def _part(tensor: Tensor, span: slice, axis: int) -> Tensor:
+    key = (*(slice(None),) * axis, span)
+    return part(tensor, tensor._spec.backend.getitem(tensor.native, key), key)
 
 
 def _woven(even: Tensor, odd: Tensor, axis: int) -> Tensor:

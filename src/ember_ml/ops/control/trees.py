@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ember_ml import dtypes, tree
+from ember_ml.autodiff.tape import recorded
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.errors import BackendMismatchError, DTypeError, EmberError, ShapeError
 from ember_ml.ops import dispatch, manipulation
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, like
+from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 from ember_ml.tree import Structure, Tree
 
 __all__ = [
@@ -83,8 +84,21 @@ def tensor_of(name: str, value: Any, backend: Backend) -> Tensor:
 
 
 def wrapped(natives: Sequence[NativeArray], like_these: Sequence[Tensor]) -> list[Tensor]:
-    """Native arrays as tensors of the specs of others, which need gradients where those do."""
-    return [like(t, native) for t, native in zip(like_these, natives, strict=True)]
+    """Native arrays as tensors of the specs of others; torch tells which need gradients."""
+    return [made(native, t._spec) for t, native in zip(like_these, natives, strict=True)]
+
+
+def made(native: NativeArray, spec: Spec) -> Tensor:
+    """A tensor around what an engine gave: it needs gradients where the engine records some."""
+    needed = spec.backend.records and native.requires_grad
+    return (fill_grad if needed else fill)(native, spec)
+
+
+def part(x: Tensor, native: NativeArray, key: tuple[Any, ...]) -> Tensor:
+    """What an engine gave for `x[key]` as a tensor, with its record where `x` needs gradients."""
+    if type(x) is GradTensor:
+        return recorded("getitem", native, x._spec, (x,), (key,))
+    return fill(native, x._spec)
 
 
 def predicate(name: str, value: Any, backend: Backend) -> bool | NativeArray:
@@ -175,11 +189,7 @@ class Carry:
 
     def wrapped(self, natives: Sequence[NativeArray], results: Sequence[Tensor]) -> list[Tensor]:
         """Native arrays as the tensors of a carry; they need gradients where `results` do."""
-        grads = results or self.first
-        return [
-            (fill_grad if type(t) is GradTensor or type(g) is GradTensor else fill)(native, t._spec)
-            for native, t, g in zip(natives, self.first, grads, strict=True)
-        ]
+        return wrapped(natives, self.first)
 
 
 class Branch:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import LinAlgError, ShapeError
 from ember_ml.ops import dispatch, elementwise, manipulation
 from ember_ml.ops.axes import broadcast
 from ember_ml.ops.explain import explain
 from ember_ml.tensor import convert, views
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.typing import TensorLike
 
 __all__ = [
@@ -55,9 +56,7 @@ def system_of(
     if not b.ndim or b.shape[0 if vector else -2] != a.shape[-2]:
         raise ShapeError(f"ops.{name} got shapes {a.shape} and {b.shape}, which do not fit")
     broadcast(name, [a.shape[:-2], b.shape[:-2]])
-    spec, natives, needs_grad = dispatch.operands(name, a, b)
-    make = fill_grad if needs_grad else fill
-    left, right = (dispatch.lifted(name, make(native, spec)) for native in natives)
+    left, right = (dispatch.lifted(name, x) for x in dispatch.aligned(name, a, b))
     return left, manipulation.expand_dims(right, -1) if vector else right, vector
 
 
@@ -70,8 +69,9 @@ def pair(name: str, a: Tensor, b: Tensor, *options: Any) -> Tensor:
     except Exception as error:
         # The shapes fit: what is left is a matter of the matrices.
         raise explain(name, error, (a,)) from error
-    needs_grad = type(a) is GradTensor or type(b) is GradTensor
-    return (fill_grad if needs_grad else fill)(native, result)
+    if type(a) is GradTensor or type(b) is GradTensor:
+        return recorded(name, native, result, (a, b), options)
+    return fill(native, result)
 
 
 def require_nonzero(name: str, values: Tensor) -> None:

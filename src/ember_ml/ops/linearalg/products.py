@@ -13,7 +13,7 @@ from ember_ml.ops.axes import axes_of, axis_of, broadcast, integer_of
 from ember_ml.ops.linearalg.matrices import matrix_of
 from ember_ml.ops.registry import NUMERIC, op
 from ember_ml.tensor import convert, views
-from ember_ml.tensor.core import Tensor, fill, fill_grad
+from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def vecdot(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     >>> vecdot([1, 2, 3], [4, 5, 6]).item()
     32
     """
-    spec, natives, needs_grad = dispatch.operands("vecdot", x1, x2)
-    make = fill_grad if needs_grad else fill
-    a, b = (make(native, spec) for native in natives)
+    a, b = dispatch.aligned("vecdot", x1, x2)
     if not a.ndim or not b.ndim:
         raise ShapeError("ops.vecdot takes tensors of at least one axis")
     place_a, place_b = axis_of("vecdot", axis, a.ndim), axis_of("vecdot", axis, b.ndim)
@@ -122,9 +120,9 @@ def vecdot(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
         )
     a = manipulation.moveaxis(a, place_a, -1)
     b = manipulation.moveaxis(b, place_b, -1)
-    if spec.dtype.is_complex:
+    if a.dtype.is_complex:
         a = elementwise.conj(a)
-    return reduction.sum(elementwise.multiply(a, b), axis=-1, dtype=spec.dtype)
+    return reduction.sum(elementwise.multiply(a, b), axis=-1, dtype=a.dtype)
 
 
 @op("linalg.outer", accepts=NUMERIC, lift="int", arity=2)

@@ -1,0 +1,5 @@
+"""Gradients of activations."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,77 @@
+"""What was written in place, and when: so that a gradient is not computed from changed values.
+
+An engine whose arrays can be written, and that keeps no record of its own, tells of each write
+here. The memory of an array is known by the array that owns it, as torch knows it by its storage:
+a write to any part of it counts.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from threading import Lock
+from typing import Any, Final
+from weakref import ref
+
+import numpy as np
+
+__all__ = ["changed", "note", "serial", "watch"]
+
+_COUNT: Final = count(1)
+_LOCK: Final = Lock()
+_LAST: Final[dict[int, tuple[ref[Any], int]]] = {}
+
+
+class _State:
+    """One object, whose fields are read without a look-up of globals that change."""
+
+    __slots__ = ("serial", "watching")
+
+    def __init__(self) -> None:
+        self.serial = 0
+        self.watching = False
+
+
+STATE: Final = _State()
+
+
+def serial() -> int:
+    """How many writes there have been so far."""
+    STATE.watching = True
+    return STATE.serial
+
+
+def watch() -> None:
+    """Take notes from now on: something is kept that a write could change."""
+    STATE.watching = True
+
+
+def note(array: np.ndarray[Any, Any]) -> None:
+    """Tell that an array was written to."""
+    if not STATE.watching:
+        return
+    root = _root(array)
+    key = id(root)
+
+    def forget(dead: ref[Any]) -> None:
+        found = _LAST.get(key)
+        if found is not None and found[0] is dead:
+            del _LAST[key]
+
+    with _LOCK:
+        STATE.serial = next(_COUNT)
+        _LAST[key] = (ref(root, forget), STATE.serial)
+
+
+def changed(array: Any, since: int) -> bool:
+    """True where the memory of an array was written to after `since`."""
+    if type(array) is not np.ndarray:
+        return False
+    found = _LAST.get(id(_root(array)))
+    return found is not None and found[1] > since
+
+
+def _root(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    base = array.base
+    while isinstance(base, np.ndarray):
+        array, base = base, base.base
+    return array

@@ -1,0 +1,11 @@
+"""Gradients of linalg: cases where those of the values do not suit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ember_ml.testing.gradients import GradientCase
+
+__all__ = ["LINALG"]
+
+LINALG: Final[tuple[GradientCase, ...]] = ()

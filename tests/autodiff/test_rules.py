@@ -1,0 +1,57 @@
+"""Every op has a gradient that central differences confirm, or says that it has none."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from ember_ml.autodiff import rules
+from ember_ml.autodiff.rules.table import NO_GRADIENT
+from ember_ml.ops.registry import REGISTRY
+from ember_ml.testing import gradients
+from ember_ml.testing.gradient_cases import CASES
+from ember_ml.testing.gradients import GradientCase
+
+rules.load_all()
+
+
+@cache
+def _expected(case_id: str) -> list[np.ndarray]:
+    return gradients.numeric(next(c for c in CASES if c.id == case_id))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[c.id for c in CASES])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "mlx"])
+def test_gradient(case: GradientCase, backend: str) -> None:
+    """The functional gradient, in float64 and in float32."""
+    expected = _expected(case.id)
+    gradients.check(case, backend, expected)
+    gradients.check_narrow(case, backend, expected)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[c.id for c in CASES])
+@pytest.mark.parametrize("backend", ["jax", "mlx"])
+def test_gradient_on_tape(case: GradientCase, backend: str) -> None:
+    """The imperative gradient where it goes another way: by our tape."""
+    gradients.check(case, backend, _expected(case.id), taped=True)
+
+
+_TWICE = [case for case in CASES if case.second]
+
+
+@pytest.mark.parametrize("case", _TWICE, ids=[c.id for c in _TWICE])
+def test_second_derivative(case: GradientCase) -> None:
+    """Rules are written over ops that have rules: gradients of gradients, on our tape."""
+    gradients.check_second(case, "numpy")
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_every_op_declares_its_gradient(name: str) -> None:
+    """An op that gives floats for floats has a case here, or a reason for having no gradient."""
+    if not gradients.has_float_result(name):
+        return
+    tested = any(case.op == name for case in CASES)
+    assert tested or name in NO_GRADIENT, f"ops.{name} has no case and no reason"
+    assert not (tested and name in NO_GRADIENT)
