@@ -118,7 +118,7 @@ def _step(node: Node, g: Any, grads: dict[Node, Any], retain: bool, create: bool
         if parent is None:
             continue
         if parts is not None:
-            part = parts[place]
+            part: Any = parts[place]
         else:
             pull = rule.pulls[min(place, len(rule.pulls) - 1)]
             if pull is None:
