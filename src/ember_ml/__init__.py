@@ -73,7 +73,24 @@ from ember_ml.devices import (
 from ember_ml.ops import from_jax, from_mlx, from_numpy, from_torch
 
 if _TYPE_CHECKING:
-    from ember_ml import features, io, tree
+    from ember_ml import autodiff, features, io, memory, tree
+    from ember_ml.autodiff import (
+        GradientTape,
+        checkpoint,
+        custom_gradient,
+        enable_grad,
+        grad,
+        hessian,
+        is_grad_enabled,
+        jacobian,
+        jit,
+        jvp,
+        no_grad,
+        set_grad_enabled,
+        stop_gradient,
+        value_and_grad,
+        vjp,
+    )
     from ember_ml.io import load, save
 
 __version__ = "0.1.0"
@@ -91,6 +108,8 @@ __all__ = [
     "EmberError",
     "EmberTensor",
     "FormatError",
+    "GradientError",
+    "GradientTape",
     "IntegerDivisionError",
     "LinAlgError",
     "NotFittedError",
@@ -106,12 +125,16 @@ __all__ = [
     "UnsupportedOpError",
     "__version__",
     "auto_select_backend",
+    "autodiff",
     "available_backends",
     "backend",
     "bfloat16",
+    "checkpoint",
     "complex64",
     "complex128",
+    "custom_gradient",
     "dtypes",
+    "enable_grad",
     "errors",
     "features",
     "float16",
@@ -128,20 +151,30 @@ __all__ = [
     "get_device",
     "get_device_of_tensor",
     "get_dtype",
+    "grad",
+    "hessian",
     "int8",
     "int16",
     "int32",
     "int64",
     "io",
+    "is_grad_enabled",
+    "jacobian",
+    "jit",
+    "jvp",
     "load",
+    "memory",
     "memory_info",
     "memory_usage",
     "nn",
+    "no_grad",
     "ops",
     "register_backend",
     "save",
     "set_backend",
     "set_device",
+    "set_grad_enabled",
+    "stop_gradient",
     "synchronize",
     "to_device",
     "to_dtype_str",
@@ -154,11 +187,33 @@ __all__ = [
     "use_backend",
     "use_checks",
     "use_device",
+    "value_and_grad",
+    "vjp",
 ]
+
+_GRADIENTS = frozenset(
+    (
+        "GradientTape",
+        "checkpoint",
+        "custom_gradient",
+        "enable_grad",
+        "grad",
+        "hessian",
+        "is_grad_enabled",
+        "jacobian",
+        "jit",
+        "jvp",
+        "no_grad",
+        "set_grad_enabled",
+        "stop_gradient",
+        "value_and_grad",
+        "vjp",
+    )
+)
 
 
 def __getattr__(name: str) -> _Any:
-    if name in ("features", "tree"):
+    if name in ("autodiff", "features", "memory", "tree"):
         from importlib import import_module
 
         return import_module(f"ember_ml.{name}")
@@ -169,6 +224,10 @@ def __getattr__(name: str) -> _Any:
         files = import_module("ember_ml.io")
         globals().update(io=files, load=files.load, save=files.save)
         return globals()[name]
+    if name in _GRADIENTS:
+        from ember_ml import autodiff as gradients
+
+        return getattr(gradients, name)
     raise AttributeError(f"module 'ember_ml' has no attribute {name!r}")
 
 

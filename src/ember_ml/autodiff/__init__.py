@@ -6,28 +6,49 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ember_ml.autodiff.gradients import grad, value_and_grad, vjp
+    from ember_ml.autodiff.checkpointing import checkpoint
+    from ember_ml.autodiff.custom import custom_gradient, stop_gradient
+    from ember_ml.autodiff.derivatives import hessian, jacobian, jvp, vjp
+    from ember_ml.autodiff.gradient_tape import GradientTape
+    from ember_ml.autodiff.gradients import grad, value_and_grad
+    from ember_ml.autodiff.jitting import jit
     from ember_ml.autodiff.tape import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 
 __all__ = [
+    "GradientTape",
+    "checkpoint",
+    "custom_gradient",
     "enable_grad",
     "grad",
+    "hessian",
     "is_grad_enabled",
+    "jacobian",
+    "jit",
+    "jvp",
     "no_grad",
     "set_grad_enabled",
+    "stop_gradient",
     "value_and_grad",
     "vjp",
 ]
 
 # Where each name lives: what is not used is not imported.
 _HOMES = {
+    "GradientTape": "gradient_tape",
+    "checkpoint": "checkpointing",
+    "custom_gradient": "custom",
     "enable_grad": "tape",
     "grad": "gradients",
+    "hessian": "derivatives",
     "is_grad_enabled": "tape",
+    "jacobian": "derivatives",
+    "jit": "jitting",
+    "jvp": "derivatives",
     "no_grad": "tape",
     "set_grad_enabled": "tape",
+    "stop_gradient": "custom",
     "value_and_grad": "gradients",
-    "vjp": "gradients",
+    "vjp": "derivatives",
 }
 
 

@@ -15,7 +15,7 @@ from ember_ml.tree import Structure
 
 __all__ = ["Call"]
 
-_NUMBERS = (bool, int, float, complex)
+_NUMBERS = bool | int | float | complex
 
 
 class Call:
@@ -49,12 +49,12 @@ class Call:
         ]
 
     def _read(self, place: int, leaf: Any) -> Tensor:
-        if not isinstance(leaf, Tensor) and not isinstance(leaf, _NUMBERS):
-            if convert.backend_of(leaf) is None and not hasattr(leaf, "__array__"):
-                raise DTypeError(
-                    f"{self.name} got {type(leaf).__name__} at {self.path(place)}; "
-                    f"it differentiates by tensors and numbers"
-                )
+        known = isinstance(leaf, Tensor | _NUMBERS) or convert.backend_of(leaf) is not None
+        if not known and not hasattr(leaf, "__array__"):
+            raise DTypeError(
+                f"{self.name} got {type(leaf).__name__} at {self.path(place)}; "
+                f"it differentiates by tensors and numbers"
+            )
         tensor = convert.to_tensor(leaf, self.backend)
         if not tensor.dtype.is_inexact:
             raise DTypeError(

@@ -12,7 +12,7 @@ from ember_ml.autodiff.calls import Call, Outcome
 from ember_ml.errors import GradientError
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 
-__all__ = ["grad", "value_and_grad", "vjp"]
+__all__ = ["grad", "value_and_grad"]
 
 # How many derivatives are being taken, one within the other, and whether one is on the tape.
 _NESTING: Final[ContextVar[tuple[int, bool]]] = ContextVar("ember_ml nesting", default=(0, False))
@@ -68,17 +68,6 @@ def grad(
         return (grads, value[1]) if has_aux else grads
 
     return differentiated
-
-
-def vjp(fn: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    """What `fn(*args)` gives, and the function that pulls gradients of it back to the arguments.
-
-    >>> from ember_ml import ops
-    >>> y, pull = vjp(lambda a, b: a * b, ops.asarray(3.0), ops.asarray(4.0))
-    >>> y.item(), [g.item() for g in pull(ops.asarray(1.0))]
-    (12.0, [4.0, 3.0])
-    """
-    raise NotImplementedError
 
 
 def _value_and_grad(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any, Any]:

@@ -233,7 +233,7 @@ def set_grad_enabled(mode: bool) -> Iterator[None]:
 
 
 def no_grad() -> Any:
-    """A block, or a function by `@no_grad()`, in which nothing is recorded: results need no gradients.
+    """A block, or a function by `@no_grad()`, in which nothing is recorded.
 
     >>> from ember_ml.nn import tensor
     >>> x = tensor.array([1.0], requires_grad=True)

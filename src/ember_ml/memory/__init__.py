@@ -1,0 +1,5 @@
+"""Memory: how much is used, and how to use less of it."""
+
+from __future__ import annotations
+
+__all__: list[str] = []
