@@ -13,7 +13,7 @@ from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 
-__all__ = ["Mold", "leaves_of", "pull_back"]
+__all__ = ["Mold", "Plan", "find_way", "leaves_of", "pull_back"]
 
 _BY_ORDER: Final = attrgetter("order")
 _FREED: Final = (
@@ -56,50 +56,89 @@ def pull_back(
     *,
     retain: bool = False,
     create: bool = False,
+    since: int = -1,
+    plan: Plan | None = None,
 ) -> dict[Node, Tensor]:
     """The gradients of leaves, or of the `wanted` nodes, from those of some results.
 
     What the nodes kept is freed on the way unless it is to be retained. With `create`, the walk is
-    itself recorded, so that its results can be differentiated.
+    itself recorded, so that its results can be differentiated. Nodes before `since` count as
+    leaves. Where the way has been found already, it comes as `plan`.
     """
     retain = retain or create
     targets = None if wanted is None else frozenset(wanted)
-    nodes = _reachable(seeds, targets)
+    nodes, beyond = plan or find_way(seeds, targets, since)
+    needed = _needed(nodes, targets) if targets is not None and beyond else None
     grads: dict[Node, Any] = dict(seeds)
     found: dict[Node, Tensor] = {}
-    with tape.set_grad_enabled(create):
+    token = tape.switch(create)
+    try:
         while nodes:
             node = nodes.pop()
             g = grads.pop(node, None)
             if g is None:
                 continue
             if targets is None:
-                if type(node) is Leaf:
+                if type(node) is Leaf or node.order < since:
                     found[node] = g
                     continue
             elif node in targets:
                 found[node] = g
-            if node.parents:
-                _step(node, g, grads, retain, create)
+            if node.parents and (needed is None or not needed.isdisjoint(node.parents)):
+                _step(node, g, grads, retain, create, needed)
+    finally:
+        tape.restore(token)
     return found
 
 
-def _reachable(seeds: Iterable[Node], targets: frozenset[Node] | None) -> list[Node]:
-    """All nodes on ways from the seeds, the latest at the end."""
+# All nodes on ways from some results, the latest at the end; and whether a way leads on to a node
+# that was there before the wanted ones.
+Plan = tuple[list[Node], bool]
+
+
+def find_way(
+    seeds: Iterable[Node], targets: frozenset[Node] | None, since: int = -1
+) -> Plan:
+    """The nodes between results and targets, or all of them; none beyond those before `since`."""
     first = -1 if targets is None else min(map(_BY_ORDER, targets), default=0)
+    beyond = False
     stack = list(seeds)
     seen = set(stack)
     while stack:
-        for parent in stack.pop().parents:
-            if parent is not None and parent not in seen and parent.order >= first:
-                seen.add(parent)
-                stack.append(parent)
+        node = stack.pop()
+        if node.order < since:
+            continue
+        for parent in node.parents:
+            if parent is not None and parent not in seen:
+                if parent.order >= first:
+                    seen.add(parent)
+                    stack.append(parent)
+                else:
+                    beyond = True
     nodes = list(seen)
     nodes.sort(key=_BY_ORDER)
-    return nodes
+    return nodes, beyond
 
 
-def _step(node: Node, g: Any, grads: dict[Node, Any], retain: bool, create: bool) -> None:
+def _needed(nodes: list[Node], targets: frozenset[Node]) -> set[Node]:
+    """Those nodes, from the first on, that depend on a target."""
+    needed = set(targets)
+    for node in nodes:
+        for parent in node.parents:
+            if parent in needed:
+                needed.add(node)
+                break
+    return needed
+
+
+def _step(
+    node: Node,
+    g: Any,
+    grads: dict[Node, Any],
+    retain: bool,
+    create: bool,
+    needed: set[Node] | None,
+) -> None:
     """Hand the gradient of one result on to those it was made of."""
     if type(node) is Part:
         _gather(node, g, grads)
@@ -112,10 +151,10 @@ def _step(node: Node, g: Any, grads: dict[Node, Any], retain: bool, create: bool
     if rule.joint is None:
         parts = None
     else:
-        needs = tuple([parent is not None for parent in parents])
+        needs = tuple([_is_needed(parent, needed) for parent in parents])
         parts = rule.joint(g, needs, *args)
     for place, parent in enumerate(parents):
-        if parent is None:
+        if parent is None or (needed is not None and parent not in needed):
             continue
         if parts is not None:
             part: Any = parts[place]
@@ -130,7 +169,11 @@ def _step(node: Node, g: Any, grads: dict[Node, Any], retain: bool, create: bool
         grads[parent] = part if have is None else binary("add", have, part)
     if not retain:
         node.rule = None
-        node.kept, node.out = (), None
+        node.kept, node.out, node.options = (), None, ()
+
+
+def _is_needed(parent: Node | None, needed: set[Node] | None) -> bool:
+    return parent is not None and (needed is None or parent in needed)
 
 
 def _gather(node: Part, g: Tensor, grads: dict[Node, Any]) -> None:
@@ -205,4 +248,4 @@ def _require_unchanged(node: Node, since: int) -> None:
 
 def leaves_of(nodes: Iterable[Node]) -> list[Leaf]:
     """The leaves that some results depend on."""
-    return [node for node in _reachable(nodes, None) if type(node) is Leaf]
+    return [node for node in find_way(nodes, None)[0] if type(node) is Leaf]

@@ -9,13 +9,13 @@ their tensors later (a write, a rename) changes nothing in what was recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
+from contextlib import ContextDecorator
+from contextvars import ContextVar, Token
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from ember_ml.backend import writes
+from ember_ml.backend import selection, writes
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 
@@ -30,7 +30,9 @@ __all__ = [
     "no_grad",
     "recorded",
     "recorded_many",
+    "restore",
     "set_grad_enabled",
+    "switch",
 ]
 
 # A pull takes the gradient of a result, the result, the operands and the options of the op, and
@@ -100,7 +102,10 @@ class Leaf(Node):
     __slots__ = ("grad",)
 
     def __init__(self) -> None:
-        super().__init__(None, (), (), (), (), None, None)
+        # Not Node's: a leaf keeps nothing, and functions of many small tensors make many.
+        self.order = next(_ORDER)
+        self.rule = None
+        self.parents = ()
         self.grad: Tensor | None = None
 
 
@@ -215,21 +220,44 @@ def is_grad_enabled() -> bool:
     return _RECORDING.get()
 
 
-@contextmanager
-def set_grad_enabled(mode: bool) -> Iterator[None]:
-    """Record ops within the block, or do not."""
-    from ember_ml.backend import selection
+def switch(mode: bool) -> Token[bool]:
+    """Record from here on, or do not, where torch has no part; for `restore`."""
+    return _RECORDING.set(mode)
 
-    engine = selection.loaded("torch")
-    token = _RECORDING.set(mode)
-    try:
-        if engine is None:
-            yield
-        else:
-            with engine.recording(mode):
-                yield
-    finally:
-        _RECORDING.reset(token)
+
+def restore(token: Token[bool]) -> None:
+    """Undo what `switch` did."""
+    _RECORDING.reset(token)
+
+
+class set_grad_enabled(ContextDecorator):  # noqa: N801 - used as a function is
+    """Record ops within the block, or do not; also `@set_grad_enabled(False)`.
+
+    >>> with set_grad_enabled(False):
+    ...     is_grad_enabled()
+    False
+    """
+
+    __slots__ = ("_entered", "_mode")
+
+    def __init__(self, mode: bool) -> None:
+        self._mode = mode
+        # A decorated function may call itself: one entry for each time.
+        self._entered: list[tuple[Token[bool], Any]] = []
+
+    def __enter__(self) -> None:
+        engine = selection.loaded("torch")
+        block = None
+        if engine is not None:
+            block = engine.recording(self._mode)
+            block.__enter__()
+        self._entered.append((switch(self._mode), block))
+
+    def __exit__(self, *error: Any) -> None:
+        token, block = self._entered.pop()
+        restore(token)
+        if block is not None:
+            block.__exit__(*error)
 
 
 def no_grad() -> Any:

@@ -7,13 +7,13 @@ engine on the tape of autodiff/tape.py, for which nothing is needed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ember_ml.backend.contract import Backend, NativeArray
+    from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
 
-__all__ = ["Gradients"]
+__all__ = ["Function", "Gradients", "Natives", "PullBack"]
 
 Natives = Sequence[Any]
 # A function of native arrays.
@@ -27,9 +27,13 @@ class Gradients:
 
     # True where functions are transformed, instead of recorded.
     transforms: bool = False
+    # True where `vjp` and `jvp` exist as well.
+    transforms_all: bool = False
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
+
+    # --- Transforms -------------------------------------------------------------------------
 
     def value_and_grad(self, function: Function, natives: Natives) -> tuple[list[Any], list[Any]]:
         """What a function gives, and the gradients of its first result, a number."""
@@ -41,16 +45,52 @@ class Gradients:
 
     def jvp(
         self, function: Function, natives: Natives, tangents: Natives
-    ) -> tuple[list[Any], list[Any]]:
-        """What a function gives, and how that changes along a direction."""
+    ) -> tuple[list[Any], list[Any]] | None:
+        """What a function gives, and how that changes along a direction; None where the engine
+        cannot tell.
+        """
         raise NotImplementedError
+
+    def each(self, function: Function, rows: Natives) -> list[Any]:
+        """What a function gives for each row of some arrays, stacked; None for what it lacks."""
+        raise NotImplementedError
+
+    def custom(
+        self,
+        forward: Callable[[Natives], tuple[list[Any], PullBack]],
+        natives: Natives,
+    ) -> list[Any]:
+        """What a function gives that comes with its own pull-back."""
+        raise NotImplementedError
+
+    # --- Records ----------------------------------------------------------------------------
+
+    def is_recording(self) -> bool:
+        """True where the engine's own record is being kept."""
+        return True
 
     def alias(self, native: NativeArray) -> NativeArray:
         """Another name for an array in the engine's own record, to differentiate by."""
         raise NotImplementedError
 
+    def reaches_beyond(self, results: Natives, inputs: Natives) -> bool:
+        """True where results depend on arrays in the engine's own record besides the inputs."""
+        raise NotImplementedError
+
     def pull_back(
-        self, results: Natives, gradients: Natives, inputs: Natives, create: bool
+        self, results: Natives, gradients: Natives, inputs: Natives, create: bool, retain: bool
     ) -> list[Any]:
         """The gradients of inputs in the engine's own record; None for those not used."""
         raise NotImplementedError
+
+    def apart(self, grads: list[Any], seeds: Iterable[Any]) -> list[Any]:
+        """Gradients (tensors or None) none of which shares memory with another or with a seed:
+        a write to one would be seen in the other.
+        """
+        return grads
+
+    # --- Kernels ----------------------------------------------------------------------------
+
+    def settled(self, kernel: Kernel, name: str, spec: Spec, result: Spec) -> Kernel:
+        """A kernel in whose gradient the engine agrees with the others; see contract._settle."""
+        return kernel

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack
 
@@ -16,28 +19,97 @@ class JaxGradients(Gradients):
     """Functions are traced and transformed by JAX."""
 
     transforms = True
+    transforms_all = True
 
     def value_and_grad(self, function: Function, natives: Natives) -> tuple[list[Any], list[Any]]:
+        notes = _Notes(len(natives))
+
         def run(given: list[Any]) -> tuple[Any, list[Any]]:
-            outs = function(given)
+            outs = function(_noted(notes, given))
             return outs[0], outs[1:]
 
         (value, rest), grads = jax.value_and_grad(run, has_aux=True)(list(natives))
-        return [value, *rest], [_turned(g) for g in grads]
+        return [value, *rest], notes.used(grads)
 
     def vjp(self, function: Function, natives: Natives) -> tuple[list[Any], PullBack]:
-        outs, pull = jax.vjp(function, list(natives))
+        notes = _Notes(len(natives))
+        outs, pull = jax.vjp(lambda given: function(_noted(notes, given)), list(natives))
 
         def back(gradients: Natives) -> list[Any]:
+            notes.reached = [False] * len(natives)
             (grads,) = pull([_turned(g) for g in gradients])
-            return [_turned(g) for g in grads]
+            return notes.used(grads)
 
         return outs, back
 
     def jvp(
         self, function: Function, natives: Natives, tangents: Natives
-    ) -> tuple[list[Any], list[Any]]:
-        return jax.jvp(function, (list(natives),), (list(tangents),))
+    ) -> tuple[list[Any], list[Any]] | None:
+        try:
+            return jax.jvp(function, (list(natives),), (list(tangents),))
+        except TypeError as error:
+            if "custom_vjp" in str(error):
+                return None  # a function whose gradient is written for the reverse only
+            raise
+
+    def each(self, function: Function, rows: Natives) -> list[Any]:
+        return list(jax.vmap(function)(list(rows)))
+
+    def custom(
+        self,
+        forward: Callable[[Natives], tuple[list[Any], PullBack]],
+        natives: Natives,
+    ) -> list[Any]:
+        @jax.custom_gradient
+        def run(*given: Any) -> tuple[list[Any], Callable[[list[Any]], tuple[Any, ...]]]:
+            outs, pull = forward(given)
+
+            def back(gradients: list[Any]) -> tuple[Any, ...]:
+                grads = pull([_turned(g) for g in gradients])
+                return tuple(
+                    jnp.zeros_like(x) if g is None else _turned(g)
+                    for g, x in zip(grads, given, strict=True)
+                )
+
+            return outs, back
+
+        return list(run(*natives))
+
+
+class _Notes:
+    """Which inputs a gradient has reached: JAX gives zeros for the others, in silence."""
+
+    __slots__ = ("reached",)
+
+    def __init__(self, count: int) -> None:
+        self.reached = [False] * count
+
+    def used(self, grads: list[Any]) -> list[Any]:
+        """The gradients in our convention, None where there are none."""
+        return [
+            _turned(g) if reached else None
+            for g, reached in zip(grads, self.reached, strict=True)
+        ]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _noted(notes: _Notes, natives: list[Any]) -> list[Any]:
+    return natives
+
+
+def _noted_forward(notes: _Notes, natives: list[Any]) -> tuple[list[Any], None]:
+    return [x.value for x in natives], None
+
+
+def _noted_backward(notes: _Notes, _: None, gradients: list[Any]) -> tuple[list[Any]]:
+    zeros = [type(g) is SymbolicZero for g in gradients]
+    notes.reached = [
+        before or not zero for before, zero in zip(notes.reached, zeros, strict=True)
+    ]
+    return ([None if zero else g for g, zero in zip(gradients, zeros, strict=True)],)
+
+
+_noted.defvjp(_noted_forward, _noted_backward, symbolic_zeros=True)
 
 
 def _turned(g: Any) -> Any:

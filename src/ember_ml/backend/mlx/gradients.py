@@ -1,7 +1,8 @@
-"""MLX's own transforms."""
+"""MLX's own transforms. Their gradients of complex numbers are in torch's convention already."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -12,34 +13,44 @@ __all__ = ["MlxGradients"]
 
 
 class MlxGradients(Gradients):
-    """Functions are traced and transformed by MLX."""
+    """Functions are traced and transformed by MLX.
+
+    mx.vjp wants the gradients of results before there are results, and would have to run the
+    function once more for each: pull-backs go by our tape.
+    """
 
     transforms = True
 
     def value_and_grad(self, function: Function, natives: Natives) -> tuple[list[Any], list[Any]]:
+        reached: set[int] = set()
+
         def run(*given: Any) -> tuple[Any, ...]:
-            return tuple(function(given))
+            return tuple(function([_noted(x, i, reached) for i, x in enumerate(given)]))
 
         places = list(range(len(natives)))
-        outs, grads = mx.value_and_grad(run, argnums=places)(*natives)
-        return list(outs), list(grads) if isinstance(grads, tuple | list) else [grads]
+        _DEPTH[0] += 1
+        try:
+            outs, grads = mx.value_and_grad(run, argnums=places)(*natives)
+        finally:
+            _DEPTH[0] -= 1
+        found = grads if isinstance(grads, tuple | list) else (grads,)
+        return list(outs), [g if i in reached else None for i, g in enumerate(found)]
 
-    def vjp(self, function: Function, natives: Natives) -> tuple[list[Any], PullBack]:
-        def run(*given: Any) -> list[Any]:
-            return function(given)
 
-        outs = function(natives)
+# How many of our transforms are being traced, one within the other.
+_DEPTH = [0]
 
-        def back(gradients: Natives) -> list[Any]:
-            return list(mx.vjp(run, list(natives), list(gradients))[1])
 
-        return outs, back
+def _noted(native: Any, place: int, reached: set[int]) -> Any:
+    """An input, and a note when a gradient reaches it: MLX gives zeros for the others."""
 
-    def jvp(
-        self, function: Function, natives: Natives, tangents: Natives
-    ) -> tuple[list[Any], list[Any]]:
-        def run(*given: Any) -> list[Any]:
-            return function(given)
+    @mx.custom_function
+    def same(x: Any) -> Any:
+        return x
 
-        outs, moved = mx.jvp(run, list(natives), list(tangents))
-        return list(outs), list(moved)
+    @same.vjp
+    def note(primal: Any, gradient: Any, output: Any) -> Any:
+        reached.add(place)
+        return gradient
+
+    return same(native)

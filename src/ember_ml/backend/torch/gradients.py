@@ -17,14 +17,55 @@ __all__ = ["TorchGradients"]
 class TorchGradients(Gradients):
     """torch records by itself; here it is asked."""
 
+    def is_recording(self) -> bool:
+        return torch.is_grad_enabled()
+
     def alias(self, native: NativeArray) -> NativeArray:
         if native.requires_grad:
             return native.view_as(native)  # within another derivative: connected, and apart
         return native.detach().requires_grad_()
 
+    def reaches_beyond(self, results: Natives, inputs: Natives) -> bool:
+        own = {id(x) for x in inputs}
+        stack = [x.grad_fn for x in results if x.grad_fn is not None]
+        seen = set(stack)
+        while stack:
+            node = stack.pop()
+            variable = getattr(node, "variable", None)  # of a node at which gradients end
+            if variable is not None:
+                if id(variable) not in own:
+                    return True
+                continue
+            for above, _ in node.next_functions:
+                if above is not None and above not in seen:
+                    seen.add(above)
+                    stack.append(above)
+        return any(x.grad_fn is None and id(x) not in own for x in results)
+
     def pull_back(
-        self, results: Natives, gradients: Natives, inputs: Natives, create: bool
+        self, results: Natives, gradients: Natives, inputs: Natives, create: bool, retain: bool
     ) -> list[Any]:
-        return list(
-            torch.autograd.grad(results, inputs, gradients, create_graph=create, allow_unused=True)
+        found = torch.autograd.grad(
+            results,
+            inputs,
+            gradients,
+            retain_graph=retain or create,
+            create_graph=create,
+            allow_unused=True,
         )
+        return list(found) if create else _apart(found, gradients)
+
+
+def _apart(found: Natives, seeds: Natives) -> list[Any]:
+    """torch hands one tensor to several inputs, or one element of memory for all."""
+    places = {seed.data_ptr() for seed in seeds}
+    out: list[Any] = []
+    for g in found:
+        if g is not None:
+            place = g.data_ptr()
+            if place in places or (g.dim() and 0 in g.stride()):
+                g = g.clone(memory_format=torch.contiguous_format)
+            else:
+                places.add(place)
+        out.append(g)
+    return out

@@ -1,0 +1,143 @@
+"""A function run where what it does is recorded, and gradients pulled back through the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple
+
+from ember_ml import tree
+from ember_ml.autodiff import backward, tape
+from ember_ml.autodiff.calls import Call, unused
+from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
+
+__all__ = ["NESTING", "Nesting", "Run", "alias", "completed", "detached", "pulled"]
+
+
+class Nesting(NamedTuple):
+    """How many derivatives are being taken, one within the other; and whether on our tape."""
+
+    depth: int
+    taping: bool
+
+
+NESTING: Final[ContextVar[Nesting]] = ContextVar("ember_ml nesting", default=Nesting(0, False))  # noqa: B039 - a named tuple does not change
+
+
+def alias(x: Tensor) -> Tensor:
+    """A tensor of the same values as an input to differentiate by, and by it alone."""
+    spec = x._spec
+    if spec.backend.records:
+        return fill_grad(spec.backend.gradients.alias(x.native), spec)
+    if type(x) is GradTensor:
+        return tape.recorded("copy", x.native, spec, (x,))
+    return tape.leaf(x.native, spec)
+
+
+class Run:
+    """What a function gave for aliases of its inputs, with the record of how.
+
+    A context: within it, derivatives know that they are taken inside of another one.
+    """
+
+    __slots__ = ("_block", "_outside", "_token", "_token_recording", "call", "inputs", "outer")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.outer = NESTING.get()
+
+    def __enter__(self) -> list[Tensor]:
+        """The aliases, with which the function is to be run."""
+        backend = self.call.backend
+        self._token = NESTING.set(Nesting(self.outer.depth + 1, not backend.records))
+        self._outside = tape.is_grad_enabled()
+        self._token_recording = tape.switch(True)
+        self._block: Any = None
+        if backend.records and not backend.gradients.is_recording():
+            self._block = backend.recording(True)
+            self._block.__enter__()
+        self.inputs = [alias(t) for t in self.call.tensors]
+        return self.inputs
+
+    def __exit__(self, *error: object) -> None:
+        if self._block is not None:
+            self._block.__exit__(*error)
+        tape.restore(self._token_recording)
+        NESTING.reset(self._token)
+
+    def plan(self, results: Iterable[Any]) -> tuple[bool, backward.Plan | None]:
+        """Whether results depend on more than the inputs, so that gradients must do so too; and
+        the way that was found on looking.
+        """
+        if self.call.backend.records:
+            if self.call.connected or self.outer.depth:
+                return True, None
+            if not self._outside:
+                return False, None
+            natives = [x.native for x in results if type(x) is GradTensor]
+            return self.call.backend.gradients.reaches_beyond(
+                natives, [x.native for x in self.inputs]
+            ), None
+        nodes = [x._node for x in results if type(x) is GradTensor]
+        way = backward.find_way(nodes, frozenset([x._node for x in self.inputs]))
+        return way[1] and (self._outside or self.outer.depth > 0), way
+
+
+def pulled(
+    results: Sequence[Tensor],
+    seeds: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    *,
+    create: bool = False,
+    retain: bool = False,
+    plan: backward.Plan | None = None,
+) -> list[Tensor | None]:
+    """The gradients of inputs from those of results; None for inputs that were not used."""
+    some = [(r, s) for r, s in zip(results, seeds, strict=True) if type(r) is GradTensor]
+    if not some or not inputs:
+        return [None] * len(inputs)
+    gradients = results[0]._spec.backend.gradients
+    if results[0]._spec.backend.records:
+        natives = gradients.pull_back(
+            [r.native for r, _ in some],
+            [s.native for _, s in some],
+            [x.native for x in inputs],
+            create,
+            retain,
+        )
+        return [
+            None if n is None else (fill_grad if n.requires_grad else fill)(n, x._spec)
+            for n, x in zip(natives, inputs, strict=True)
+        ]
+    gathered: dict[Any, Tensor] = {}
+    for result, seed in some:
+        node = result._node
+        gathered[node] = gathered[node] + seed if node in gathered else seed
+    nodes = [x._node for x in inputs]
+    found = backward.pull_back(gathered, nodes, retain=retain, create=create, plan=plan)
+    grads = [found.get(node) for node in nodes]
+    return grads if create else gradients.apart(grads, gathered.values())
+
+
+def completed(
+    call: Call, found: Sequence[Tensor | None], allow_unused: bool
+) -> list[Tensor]:
+    """Gradients with zeros, or an error, for inputs that were not used."""
+    out: list[Tensor] = []
+    for place, (x, g) in enumerate(zip(call.tensors, found, strict=True)):
+        if g is None:
+            if not allow_unused:
+                raise unused(call.name, call.path(place))
+            spec = x._spec
+            g = fill(spec.backend.full(x.shape, 0, spec), spec)
+        out.append(g)
+    return out
+
+
+def detached(values: Any) -> Any:
+    """A tree without the record of its tensors."""
+    if values is None:
+        return None
+    if type(values) is GradTensor:
+        return values.detach()
+    return tree.map(lambda x: x.detach() if type(x) is GradTensor else x, values)
