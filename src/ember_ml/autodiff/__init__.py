@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ember_ml.autodiff.checkpointing import checkpoint
     from ember_ml.autodiff.custom import custom_gradient, stop_gradient
-    from ember_ml.autodiff.derivatives import hessian, jacobian, jvp, vjp
+    from ember_ml.autodiff.derivatives import hessian, hvp, jacobian, jvp, vjp
     from ember_ml.autodiff.gradient_tape import GradientTape
     from ember_ml.autodiff.gradients import grad, value_and_grad
     from ember_ml.autodiff.jitting import jit
@@ -21,6 +21,7 @@ __all__ = [
     "enable_grad",
     "grad",
     "hessian",
+    "hvp",
     "is_grad_enabled",
     "jacobian",
     "jit",
@@ -40,6 +41,7 @@ _HOMES = {
     "enable_grad": "tape",
     "grad": "gradients",
     "hessian": "derivatives",
+    "hvp": "derivatives",
     "is_grad_enabled": "tape",
     "jacobian": "derivatives",
     "jit": "jitting",

@@ -96,9 +96,7 @@ def pull_back(
 Plan = tuple[list[Node], bool]
 
 
-def find_way(
-    seeds: Iterable[Node], targets: frozenset[Node] | None, since: int = -1
-) -> Plan:
+def find_way(seeds: Iterable[Node], targets: frozenset[Node] | None, since: int = -1) -> Plan:
     """The nodes between results and targets, or all of them; none beyond those before `since`."""
     first = -1 if targets is None else min(map(_BY_ORDER, targets), default=0)
     beyond = False

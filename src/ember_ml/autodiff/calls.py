@@ -242,9 +242,7 @@ def _places(name: str, argnums: Any, count: int) -> tuple[bool, tuple[int, ...]]
     if not isinstance(given, tuple | list) or not all(
         isinstance(one, int) and not isinstance(one, bool) for one in given
     ):
-        raise DTypeError(
-            f"{name} takes argnums as an int or a tuple of ints, not {argnums!r}"
-        )
+        raise DTypeError(f"{name} takes argnums as an int or a tuple of ints, not {argnums!r}")
     if not given:
         raise DomainError(f"{name} got no argnums: nothing to differentiate by")
     for one in given:

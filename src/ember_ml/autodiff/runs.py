@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 from ember_ml import tree
 from ember_ml.autodiff import backward, tape
 from ember_ml.autodiff.calls import Call, unused
+from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 
-__all__ = ["NESTING", "Nesting", "Run", "alias", "completed", "detached", "pulled"]
+__all__ = ["NESTING", "Nesting", "Run", "alias", "completed", "detached", "made", "pulled"]
 
 
 class Nesting(NamedTuple):
@@ -106,8 +107,7 @@ def pulled(
             retain,
         )
         return [
-            None if n is None else (fill_grad if n.requires_grad else fill)(n, x._spec)
-            for n, x in zip(natives, inputs, strict=True)
+            None if n is None else made(n, x._spec) for n, x in zip(natives, inputs, strict=True)
         ]
     gathered: dict[Any, Tensor] = {}
     for result, seed in some:
@@ -116,12 +116,15 @@ def pulled(
     nodes = [x._node for x in inputs]
     found = backward.pull_back(gathered, nodes, retain=retain, create=create, plan=plan)
     grads = [found.get(node) for node in nodes]
-    return grads if create else gradients.apart(grads, gathered.values())
+    return grads if create else gradients.apart(grads, (*gathered.values(), *inputs))
 
 
-def completed(
-    call: Call, found: Sequence[Tensor | None], allow_unused: bool
-) -> list[Tensor]:
+def made(native: NativeArray, spec: Spec) -> Tensor:
+    """A tensor around what torch gave."""
+    return (fill_grad if native.requires_grad else fill)(native, spec)
+
+
+def completed(call: Call, found: Sequence[Tensor | None], allow_unused: bool) -> list[Tensor]:
     """Gradients with zeros, or an error, for inputs that were not used."""
     out: list[Tensor] = []
     for place, (x, g) in enumerate(zip(call.tensors, found, strict=True)):

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
 
-__all__ = ["Function", "Gradients", "Natives", "PullBack"]
+__all__ = ["Function", "FunctionWithAux", "Gradients", "Natives", "PullBack"]
 
 Natives = Sequence[Any]
 # A function of native arrays.
 Function = Callable[[Natives], list[Any]]
+# One with results that are differentiated and others.
+FunctionWithAux = Callable[[Natives], tuple[list[Any], list[Any]]]
 # The gradients of inputs, None for those that were not used, from those of results.
 PullBack = Callable[[Natives], list[Any]]
 
@@ -39,15 +41,17 @@ class Gradients:
         """What a function gives, and the gradients of its first result, a number."""
         raise NotImplementedError
 
-    def vjp(self, function: Function, natives: Natives) -> tuple[list[Any], PullBack]:
-        """What a function gives, and the function that pulls gradients back through it."""
+    def vjp(
+        self, function: FunctionWithAux, natives: Natives
+    ) -> tuple[list[Any], list[Any], PullBack]:
+        """What a function gives, what else, and the function that pulls gradients back."""
         raise NotImplementedError
 
     def jvp(
-        self, function: Function, natives: Natives, tangents: Natives
-    ) -> tuple[list[Any], list[Any]] | None:
-        """What a function gives, and how that changes along a direction; None where the engine
-        cannot tell.
+        self, function: FunctionWithAux, natives: Natives, tangents: Natives
+    ) -> tuple[list[Any], list[Any], list[Any]] | None:
+        """What a function gives, how that changes along a direction, and what else; None where
+        the engine cannot tell.
         """
         raise NotImplementedError
 
@@ -83,9 +87,17 @@ class Gradients:
         """The gradients of inputs in the engine's own record; None for those not used."""
         raise NotImplementedError
 
-    def apart(self, grads: list[Any], seeds: Iterable[Any]) -> list[Any]:
-        """Gradients (tensors or None) none of which shares memory with another or with a seed:
-        a write to one would be seen in the other.
+    def pull_rows(
+        self, result: NativeArray, rows: NativeArray, inputs: Natives, create: bool
+    ) -> list[Any] | None:
+        """The gradients of inputs for each row of gradients of a result, stacked; None where the
+        engine cannot do them together.
+        """
+        raise NotImplementedError
+
+    def apart(self, grads: list[Any], others: Iterable[Any]) -> list[Any]:
+        """Gradients (tensors or None) none of which shares memory with another or with other
+        tensors: a write to one would be seen in the other.
         """
         return grads
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
-from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack
+from ember_ml.backend.gradients import Function, FunctionWithAux, Gradients, Natives, PullBack
 
 __all__ = ["JaxGradients"]
 
@@ -31,26 +31,35 @@ class JaxGradients(Gradients):
         (value, rest), grads = jax.value_and_grad(run, has_aux=True)(list(natives))
         return [value, *rest], notes.used(grads)
 
-    def vjp(self, function: Function, natives: Natives) -> tuple[list[Any], PullBack]:
+    def vjp(
+        self, function: FunctionWithAux, natives: Natives
+    ) -> tuple[list[Any], list[Any], PullBack]:
         notes = _Notes(len(natives))
-        outs, pull = jax.vjp(lambda given: function(_noted(notes, given)), list(natives))
+
+        def run(given: list[Any]) -> tuple[list[Any], list[Any]]:
+            return function(_noted(notes, given))
+
+        outs, pull, others = jax.vjp(run, list(natives), has_aux=True)
 
         def back(gradients: Natives) -> list[Any]:
             notes.reached = [False] * len(natives)
             (grads,) = pull([_turned(g) for g in gradients])
             return notes.used(grads)
 
-        return outs, back
+        return outs, others, back
 
     def jvp(
-        self, function: Function, natives: Natives, tangents: Natives
-    ) -> tuple[list[Any], list[Any]] | None:
+        self, function: FunctionWithAux, natives: Natives, tangents: Natives
+    ) -> tuple[list[Any], list[Any], list[Any]] | None:
         try:
-            return jax.jvp(function, (list(natives),), (list(tangents),))
+            outs, moved, others = jax.jvp(
+                function, (list(natives),), (list(tangents),), has_aux=True
+            )
         except TypeError as error:
             if "custom_vjp" in str(error):
                 return None  # a function whose gradient is written for the reverse only
             raise
+        return outs, moved, others
 
     def each(self, function: Function, rows: Natives) -> list[Any]:
         return list(jax.vmap(function)(list(rows)))
@@ -87,8 +96,7 @@ class _Notes:
     def used(self, grads: list[Any]) -> list[Any]:
         """The gradients in our convention, None where there are none."""
         return [
-            _turned(g) if reached else None
-            for g, reached in zip(grads, self.reached, strict=True)
+            _turned(g) if reached else None for g, reached in zip(grads, self.reached, strict=True)
         ]
 
 
@@ -103,9 +111,7 @@ def _noted_forward(notes: _Notes, natives: list[Any]) -> tuple[list[Any], None]:
 
 def _noted_backward(notes: _Notes, _: None, gradients: list[Any]) -> tuple[list[Any]]:
     zeros = [type(g) is SymbolicZero for g in gradients]
-    notes.reached = [
-        before or not zero for before, zero in zip(notes.reached, zeros, strict=True)
-    ]
+    notes.reached = [before or not zero for before, zero in zip(notes.reached, zeros, strict=True)]
     return ([None if zero else g for g, zero in zip(gradients, zeros, strict=True)],)
 
 

@@ -21,6 +21,7 @@ from ember_ml.backend.numpy import (
     signal,
     special,
 )
+from ember_ml.backend.numpy.gradients import NumpyGradients
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
@@ -71,6 +72,7 @@ class NumpyBackend(Backend):
         | network.OVERRIDES
     )
     mutable = True
+    gradients_class = NumpyGradients
     reverses = True
     settles = True
     checks_indices = True

@@ -55,6 +55,23 @@ class TorchGradients(Gradients):
         )
         return list(found) if create else _apart(found, gradients)
 
+    def pull_rows(
+        self, result: NativeArray, rows: NativeArray, inputs: Natives, create: bool
+    ) -> list[Any] | None:
+        try:
+            found = torch.autograd.grad(
+                result,
+                inputs,
+                rows,
+                retain_graph=True,
+                create_graph=create,
+                allow_unused=True,
+                is_grads_batched=True,
+            )
+        except RuntimeError:  # an op that vmap does not know; where it is no such thing, a loop
+            return None  # fails as well
+        return list(found) if create else _apart(found, (rows,))
+
 
 def _apart(found: Natives, seeds: Natives) -> list[Any]:
     """torch hands one tensor to several inputs, or one element of memory for all."""
