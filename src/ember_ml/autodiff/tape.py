@@ -24,6 +24,7 @@ __all__ = [
     "Node",
     "Part",
     "Rule",
+    "constant",
     "enable_grad",
     "is_grad_enabled",
     "leaf",
@@ -113,6 +114,14 @@ class Part(Node):
     """One of several results of an op; `options` has its place among them."""
 
     __slots__ = ()
+
+
+def constant(x: Tensor) -> Tensor:
+    """The same values, cut off from every record and from every transform of an engine."""
+    if type(x) is GradTensor:
+        return x.detach()
+    backend = x._spec.backend
+    return fill(backend.detach(x.native), x._spec) if backend.gradients.transforms else x
 
 
 def leaf(native: NativeArray, spec: Spec) -> Tensor:
@@ -230,7 +239,7 @@ def restore(token: Token[bool]) -> None:
     _RECORDING.reset(token)
 
 
-class set_grad_enabled(ContextDecorator):  # noqa: N801 - used as a function is
+class set_grad_enabled(ContextDecorator):
     """Record ops within the block, or do not; also `@set_grad_enabled(False)`.
 
     >>> with set_grad_enabled(False):

@@ -8,13 +8,15 @@ engine on the tape of autodiff/tape.py, for which nothing is needed here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
 
-__all__ = ["Function", "FunctionWithAux", "Gradients", "Natives", "PullBack"]
+__all__ = ["Function", "FunctionWithAux", "Gradients", "Natives", "PullBack", "transformed"]
 
+R = TypeVar("R")
 Natives = Sequence[Any]
 # A function of native arrays.
 Function = Callable[[Natives], list[Any]]
@@ -22,6 +24,22 @@ Function = Callable[[Natives], list[Any]]
 FunctionWithAux = Callable[[Natives], tuple[list[Any], list[Any]]]
 # The gradients of inputs, None for those that were not used, from those of results.
 PullBack = Callable[[Natives], list[Any]]
+
+# True while an engine's own transform runs a function.
+_TRANSFORMING: Final[ContextVar[bool]] = ContextVar("ember_ml transforming", default=False)
+
+
+def transformed(function: Callable[[Natives], R]) -> Callable[[Natives], R]:
+    """A function that knows while it runs that an engine's own transform differentiates it."""
+
+    def run(natives: Natives) -> R:
+        token = _TRANSFORMING.set(True)
+        try:
+            return function(natives)
+        finally:
+            _TRANSFORMING.reset(token)
+
+    return run
 
 
 class Gradients:
@@ -59,6 +77,10 @@ class Gradients:
         """What a function gives for each row of some arrays, stacked; None for what it lacks."""
         raise NotImplementedError
 
+    def transforming(self, natives: Natives) -> bool:
+        """True where the engine's own transform is differentiating what is done to the arrays."""
+        return _TRANSFORMING.get()
+
     def custom(
         self,
         forward: Callable[[Natives], tuple[list[Any], PullBack]],
@@ -92,6 +114,14 @@ class Gradients:
     ) -> list[Any] | None:
         """The gradients of inputs for each row of gradients of a result, stacked; None where the
         engine cannot do them together.
+        """
+        raise NotImplementedError
+
+    def attached(
+        self, outs: Natives, again: Callable[[Natives | None], PullBack], inputs: Natives
+    ) -> list[Any]:
+        """Arrays, put into the engine's own record as made of inputs, with a pull-back: `again`
+        gives it, for inputs that are in the graph where it is to be differentiated too.
         """
         raise NotImplementedError
 

@@ -305,6 +305,9 @@ class Tensor(Sharing[D, V, R]):
 
     def detach(self) -> Tensor[D, V, R]:
         """The same memory, cut off from gradients."""
+        backend = self._spec.backend
+        if backend.gradients.transforms and backend.gradients.transforming((self.native,)):
+            return fill(backend.detach(self.native), self._spec)
         return views.alias(self)
 
     # --- Python's conversions ---------------------------------------------------------------

@@ -8,9 +8,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 
-from ember_ml.backend.gradients import Function, FunctionWithAux, Gradients, Natives, PullBack
+from ember_ml.backend.gradients import (
+    Function,
+    FunctionWithAux,
+    Gradients,
+    Natives,
+    PullBack,
+    transformed,
+)
 
 __all__ = ["JaxGradients"]
 
@@ -23,6 +31,7 @@ class JaxGradients(Gradients):
 
     def value_and_grad(self, function: Function, natives: Natives) -> tuple[list[Any], list[Any]]:
         notes = _Notes(len(natives))
+        function = transformed(function)
 
         def run(given: list[Any]) -> tuple[Any, list[Any]]:
             outs = function(_noted(notes, given))
@@ -35,6 +44,7 @@ class JaxGradients(Gradients):
         self, function: FunctionWithAux, natives: Natives
     ) -> tuple[list[Any], list[Any], PullBack]:
         notes = _Notes(len(natives))
+        function = transformed(function)
 
         def run(given: list[Any]) -> tuple[list[Any], list[Any]]:
             return function(_noted(notes, given))
@@ -53,7 +63,7 @@ class JaxGradients(Gradients):
     ) -> tuple[list[Any], list[Any], list[Any]] | None:
         try:
             outs, moved, others = jax.jvp(
-                function, (list(natives),), (list(tangents),), has_aux=True
+                transformed(function), (list(natives),), (list(tangents),), has_aux=True
             )
         except TypeError as error:
             if "custom_vjp" in str(error):
@@ -64,21 +74,23 @@ class JaxGradients(Gradients):
     def each(self, function: Function, rows: Natives) -> list[Any]:
         return list(jax.vmap(function)(list(rows)))
 
+    def transforming(self, natives: Natives) -> bool:
+        return super().transforming(natives) or any(isinstance(n, Tracer) for n in natives)
+
     def custom(
         self,
         forward: Callable[[Natives], tuple[list[Any], PullBack]],
         natives: Natives,
     ) -> list[Any]:
+        if not any(isinstance(n, Tracer) for n in natives):
+            return forward(natives)[0]
+
         @jax.custom_gradient
         def run(*given: Any) -> tuple[list[Any], Callable[[list[Any]], tuple[Any, ...]]]:
             outs, pull = forward(given)
 
             def back(gradients: list[Any]) -> tuple[Any, ...]:
-                grads = pull([_turned(g) for g in gradients])
-                return tuple(
-                    jnp.zeros_like(x) if g is None else _turned(g)
-                    for g, x in zip(grads, given, strict=True)
-                )
+                return tuple(_turned(g) for g in pull([_turned(g) for g in gradients]))
 
             return outs, back
 

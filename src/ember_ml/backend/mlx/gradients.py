@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack
+from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack, transformed
 
 __all__ = ["MlxGradients"]
 
@@ -27,18 +27,35 @@ class MlxGradients(Gradients):
         def run(*given: Any) -> tuple[Any, ...]:
             return tuple(function([_noted(x, i, reached) for i, x in enumerate(given)]))
 
+        function = transformed(function)
         places = list(range(len(natives)))
-        _DEPTH[0] += 1
-        try:
-            outs, grads = mx.value_and_grad(run, argnums=places)(*natives)
-        finally:
-            _DEPTH[0] -= 1
+        outs, grads = mx.value_and_grad(run, argnums=places)(*natives)
         found = grads if isinstance(grads, tuple | list) else (grads,)
         return list(outs), [g if i in reached else None for i, g in enumerate(found)]
 
+    def custom(
+        self,
+        forward: Callable[[Natives], tuple[list[Any], PullBack]],
+        natives: Natives,
+    ) -> list[Any]:
+        @mx.custom_function
+        def run(*given: Any) -> list[Any]:
+            return forward(given)[0]
 
-# How many of our transforms are being traced, one within the other.
-_DEPTH = [0]
+        @run.vjp
+        def back(given: Any, gradients: Any, outs: Any) -> Any:
+            # Run once more: what was computed the first time is a constant to MLX. What the pull
+            # does not use of it is never computed.
+            pull = forward(_listed(given))[1]
+            grads = pull(_listed(gradients))
+            return grads[0] if isinstance(given, mx.array) else grads
+
+        return list(_listed(run(*natives)))
+
+
+def _listed(arrays: Any) -> Any:
+    """MLX hands one array over as it is, and several in a list."""
+    return [arrays] if isinstance(arrays, mx.array) else arrays
 
 
 def _noted(native: Any, place: int, reached: set[int]) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ember_ml.backend.gradients import Gradients, Natives
+from ember_ml.backend.gradients import Gradients, Natives, PullBack
 
 if TYPE_CHECKING:
     from ember_ml.backend.contract import NativeArray
@@ -71,6 +72,28 @@ class TorchGradients(Gradients):
         except RuntimeError:  # an op that vmap does not know; where it is no such thing, a loop
             return None  # fails as well
         return list(found) if create else _apart(found, (rows,))
+
+    def attached(
+        self, outs: Natives, again: Callable[[Natives | None], PullBack], inputs: Natives
+    ) -> list[Any]:
+        return list(_Attached.apply(again, tuple(outs), *inputs))
+
+
+class _Attached(torch.autograd.Function):
+    """Results that are there already, with a gradient of their own."""
+
+    @staticmethod
+    def forward(ctx: Any, again: Any, outs: tuple[Any, ...], *inputs: Any) -> tuple[Any, ...]:
+        ctx.again = again
+        ctx.save_for_backward(*inputs)
+        # Objects of their own: the pull-back holds `outs`, and would hold the graph that holds it.
+        return tuple(out.detach() for out in outs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        inputs = ctx.saved_tensors  # raises where one was written to meanwhile
+        pull = ctx.again(inputs if torch.is_grad_enabled() else None)
+        return (None, None, *pull(gradients))
 
 
 def _apart(found: Natives, seeds: Natives) -> list[Any]:
