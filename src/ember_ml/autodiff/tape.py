@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ember_ml.backend import selection, writes
 from ember_ml.backend.contract import NativeArray, Spec
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
+from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, fill_grad
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -152,11 +152,21 @@ def leaf(native: NativeArray, spec: Spec) -> Tensor:
     return out
 
 
+def _as_torch_says(native: NativeArray, spec: Spec) -> Tensor:
+    """A result of an engine with a record of its own: it knows whether gradients are needed."""
+    out = _blank_grad() if native.requires_grad else blank()
+    out.native = native
+    out._spec = spec
+    return out
+
+
 def recorded_one(
     name: str, native: NativeArray, spec: Spec, x: Tensor, options: tuple[Any, ...]
 ) -> Tensor:
     """`recorded` for a GradTensor and no other operand."""
-    if spec.backend.records or _BLOCKS.open or not spec.inexact:
+    if spec.records:
+        return _as_torch_says(native, spec)
+    if _BLOCKS.open or not spec.inexact:
         return recorded(name, native, spec, (x,), options)
     try:
         rule = RULES[name]
@@ -184,7 +194,9 @@ def recorded_one(
 
 def recorded_pair(name: str, native: NativeArray, spec: Spec, x1: Tensor, x2: Tensor) -> Tensor:
     """`recorded` for two operands, one at least a GradTensor, and no options."""
-    if spec.backend.records or _BLOCKS.open or not spec.inexact:
+    if spec.records:
+        return _as_torch_says(native, spec)
+    if _BLOCKS.open or not spec.inexact:
         return recorded(name, native, spec, (x1, x2))
     try:
         rule = RULES[name]
@@ -224,8 +236,8 @@ def recorded(
 
     Inputs are the operands as the kernel got them: in the dtype in which it ran.
     """
-    if spec.backend.records:
-        return (fill_grad if native.requires_grad else fill)(native, spec)
+    if spec.records:
+        return _as_torch_says(native, spec)
     if not _RECORDING.get() or not spec.inexact:
         return fill(native, spec)
     rule = RULES.get(name) or _rule(name)

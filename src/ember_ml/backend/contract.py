@@ -66,6 +66,7 @@ class Spec:
         "inexact",
         "kernels",
         "native_type",
+        "records",
         "settles",
         "weak",
         "whole",
@@ -77,6 +78,7 @@ class Spec:
         self.device: Final = device
         self.native_type: Final[type] = backend.native_type
         self.settles: Final = backend.settles
+        self.records: Final = backend.records
         self.kernels: Final[dict[str, Entry]] = {}
         self.whole: Final[dict[str, Entry]] = {}
         self.bound: Final = Bound(self)

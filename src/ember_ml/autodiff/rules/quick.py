@@ -132,3 +132,14 @@ def _mean(xp: Any, g: Any, node: Node) -> Any:
 
 _shortcut("sum", _sum)
 _shortcut("mean", _mean)
+
+
+# --- A loss ---------------------------------------------------------------------------------------
+
+
+def _of_rows(xp: Any, g: Any, node: Node) -> Any:
+    slope, _, reduction = node.facts[1]
+    return NotImplemented if reduction == "none" else xp.multiply(slope, g)
+
+
+_shortcut("losses.of_rows", _of_rows)
