@@ -254,7 +254,7 @@ def _require_closed(custom: _Custom, outs: Sequence[Tensor]) -> None:
 def _pull_back(g: list[Tensor | None], needs: tuple[bool, ...], y: Any, *rest: Any) -> list[Tensor]:
     *operands, custom = rest
     seeds = [_zeros(mold) if one is None else one for one, mold in zip(g, y, strict=True)]
-    if tape.is_grad_enabled():  # its gradient is asked for as well: on operands that are recorded
+    if any(type(x) is GradTensor for x in operands):  # its gradient is asked for as well
         return custom.forward(operands)[1](seeds)  # type: ignore[no-any-return]  # as declared
     return custom.pull(seeds)  # type: ignore[no-any-return]  # as declared
 

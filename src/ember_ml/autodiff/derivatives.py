@@ -223,7 +223,7 @@ def _recorded(call: Call, has_aux: bool) -> _Linear:
         if has_aux:
             result, aux = call.pair(result)
         results, structure = call.results(result)
-        create, _ = run.plan((*results, *tree.leaves(aux)))
+        create = run.is_connected((*results, *tree.leaves(aux)))
 
     def back(seeds: list[Tensor]) -> list[Tensor | None]:
         again = create or any(type(s) is GradTensor for s in seeds)
@@ -277,7 +277,7 @@ def _twice_back(call: Call, directions: list[Tensor], has_aux: bool) -> _Moved:
         if has_aux:
             result, aux = call.pair(result)
         results, structure = call.results(result)
-        create, _ = run.plan((*results, *tree.leaves(aux)))
+        create = run.is_connected((*results, *tree.leaves(aux)))
         create = create or any(type(d) is GradTensor for d in directions)
         seeds = [runs.alias(_zeros_like(r)) for r in results]
         grads = runs.pulled(results, seeds, inputs, create=True)
@@ -311,7 +311,7 @@ def _jacobian(call: Call, has_aux: bool, allow_unused: bool) -> Any:
         if has_aux:
             result, aux = call.pair(result)
         results, structure = call.results(result, real=True)
-        create, _ = run.plan((*results, *tree.leaves(aux)))
+        create = run.is_connected((*results, *tree.leaves(aux)))
         if _size(inputs) * _COLUMN_COST < _size(results):
             blocks = _by_columns(results, inputs, create)
         else:

@@ -77,13 +77,10 @@ def _value_and_grad(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any,
     run = Run(call)
     with run as inputs:
         value, aux = call.loss(call.run(inputs), has_aux)
-        if aux is None:
-            create, way = run.plan((value,))
-        else:
-            create, way = run.plan((value, *tree.leaves(aux)))
+        create = run.is_connected((value,) if aux is None else (value, *tree.leaves(aux)))
         spec = value._spec
         one = fill(spec.scalar(1.0), spec)
-        found = runs.pulled((value,), (one,), inputs, create=create, plan=way)
+        found = runs.pulled((value,), (one,), inputs, create=create)
     if not create:
         if type(value) is GradTensor:
             value = value.detach()

@@ -32,7 +32,7 @@ def alias(x: Tensor) -> Tensor:
         return fill_grad(spec.backend.gradients.alias(x.native), spec)
     if type(x) is GradTensor:
         return tape.recorded("copy", x.native, spec, (x,))
-    return tape.leaf(x.native, spec)
+    return tape.alias(x.native, spec)
 
 
 class Run:
@@ -41,7 +41,7 @@ class Run:
     A context: within it, derivatives know that they are taken inside of another one.
     """
 
-    __slots__ = ("_block", "_outside", "_token", "_token_recording", "call", "inputs", "outer")
+    __slots__ = ("_block", "_outside", "_token", "call", "inputs", "outer")
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -52,36 +52,34 @@ class Run:
         backend = self.call.backend
         self._token = NESTING.set(Nesting(self.outer.depth + 1, not backend.records))
         self._outside = tape.is_grad_enabled()
-        self._token_recording = tape.switch(True)
         self._block: Any = None
-        if backend.records and not backend.gradients.is_recording():
-            self._block = backend.recording(True)
+        if not self._outside or not backend.gradients.is_recording():
+            self._block = tape.enable_grad()
             self._block.__enter__()
         self.inputs = [alias(t) for t in self.call.tensors]
         return self.inputs
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._block is not None:
             self._block.__exit__(*error)
-        tape.restore(self._token_recording)
         NESTING.reset(self._token)
 
-    def plan(self, results: Iterable[Any]) -> tuple[bool, backward.Plan | None]:
-        """Whether results depend on more than the inputs, so that gradients must do so too; and
-        the way that was found on looking.
-        """
+    def is_connected(self, results: Iterable[Any]) -> bool:
+        """True where results depend on more than the inputs, so that gradients must do so too."""
+        if self.outer.depth and (self.call.connected or self.call.backend.records):
+            return True
+        if not self._outside and not self.outer.depth:
+            return False
+        if self.call.connected:
+            return True
+        some = [x for x in results if type(x) is GradTensor]
         if self.call.backend.records:
-            if self.call.connected or self.outer.depth:
-                return True, None
-            if not self._outside:
-                return False, None
-            natives = [x.native for x in results if type(x) is GradTensor]
             return self.call.backend.gradients.reaches_beyond(
-                natives, [x.native for x in self.inputs]
-            ), None
-        nodes = [x._node for x in results if type(x) is GradTensor]
-        way = backward.find_way(nodes, frozenset([x._node for x in self.inputs]))
-        return way[1] and (self._outside or self.outer.depth > 0), way
+                [x.native for x in some], [x.native for x in self.inputs]
+            )
+        if (not tape.LEAVES.made and not self.outer.depth) or not self.inputs:
+            return False
+        return backward.reaches_beyond([x._node for x in some], self.inputs[0]._node.order)
 
 
 def pulled(
@@ -91,7 +89,6 @@ def pulled(
     *,
     create: bool = False,
     retain: bool = False,
-    plan: backward.Plan | None = None,
 ) -> list[Tensor | None]:
     """The gradients of inputs from those of results; None for inputs that were not used."""
     some = [(r, s) for r, s in zip(results, seeds, strict=True) if type(r) is GradTensor]
@@ -114,7 +111,7 @@ def pulled(
         node = result._node
         gathered[node] = gathered[node] + seed if node in gathered else seed
     nodes = [x._node for x in inputs]
-    found = backward.pull_back(gathered, nodes, retain=retain, create=create, plan=plan)
+    found = backward.pull_back(gathered, nodes, retain=retain, create=create)
     grads = [found.get(node) for node in nodes]
     return grads if create else gradients.apart(grads, (*gathered.values(), *inputs))
 

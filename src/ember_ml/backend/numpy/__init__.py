@@ -14,6 +14,7 @@ from ember_ml.backend.numpy import (
     kernels,
     layouts,
     linearalg,
+    losses,
     network,
     ordering,
     random,
@@ -70,6 +71,7 @@ class NumpyBackend(Backend):
         | random.OVERRIDES
         | signal.OVERRIDES
         | network.OVERRIDES
+        | losses.OVERRIDES
     )
     mutable = True
     gradients_class = NumpyGradients
