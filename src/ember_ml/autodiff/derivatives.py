@@ -18,7 +18,7 @@ from ember_ml.errors import DTypeError
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.tree import Structure
 
-__all__ = ["hessian", "hvp", "jacobian", "jvp", "vjp"]
+__all__ = ["hessian", "hvp", "jacobian", "jvp", "rows_of", "vjp"]
 
 # A column of a jacobian is a walk through the record of a walk: some four times the work of a row.
 _COLUMN_COST = 4
@@ -315,7 +315,7 @@ def _jacobian(call: Call, has_aux: bool, allow_unused: bool) -> Any:
         if _size(inputs) * _COLUMN_COST < _size(results):
             blocks = _by_columns(results, inputs, create)
         else:
-            blocks = [_by_rows(r, inputs, create) for r in results]
+            blocks = [rows_of(r, inputs, create) for r in results]
     if not create:
         aux = runs.detached(aux)
     linear = _Linear(call, results, structure, aux, lambda _: [])
@@ -360,7 +360,7 @@ def _units(x: Tensor, rows: int = 0, first: int = 0) -> Tensor:
     return fill(spec.backend.from_numpy(host, spec), spec)
 
 
-def _by_rows(result: Tensor, inputs: list[Tensor], create: bool) -> list[Tensor | None]:
+def rows_of(result: Tensor, inputs: list[Tensor], create: bool) -> list[Tensor | None]:
     """One walk back for each element of a result."""
     if type(result) is not GradTensor or not result.size:
         return [None if type(result) is not GradTensor else _empty(result, x) for x in inputs]

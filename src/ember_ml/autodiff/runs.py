@@ -51,9 +51,9 @@ class Run:
         """The aliases, with which the function is to be run."""
         backend = self.call.backend
         self._token = NESTING.set(Nesting(self.outer.depth + 1, not backend.records))
-        self._outside = tape.is_grad_enabled()
+        self._outside = tape.is_grad_enabled() and backend.gradients.is_recording()
         self._block: Any = None
-        if not self._outside or not backend.gradients.is_recording():
+        if not self._outside:
             self._block = tape.enable_grad()
             self._block.__enter__()
         self.inputs = [alias(t) for t in self.call.tensors]
@@ -66,11 +66,9 @@ class Run:
 
     def is_connected(self, results: Iterable[Any]) -> bool:
         """True where results depend on more than the inputs, so that gradients must do so too."""
-        if self.outer.depth and (self.call.connected or self.call.backend.records):
-            return True
-        if not self._outside and not self.outer.depth:
+        if not self._outside:
             return False
-        if self.call.connected:
+        if self.call.connected or (self.outer.depth and self.call.backend.records):
             return True
         some = [x for x in results if type(x) is GradTensor]
         if self.call.backend.records:
