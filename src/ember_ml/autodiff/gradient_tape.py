@@ -85,6 +85,7 @@ class GradientTape:
             )
         native = x.native
         if x._spec.backend.records:
+            x._spec.backend.gradients.prepare()
             x.native = x._spec.backend.gradients.alias(native)
         else:
             x._node = tape.Leaf()
@@ -167,8 +168,9 @@ class GradientTape:
         for place, t in enumerate(found):
             if not isinstance(t, Tensor) or not t.dtype.is_inexact:
                 kind = t.dtype if isinstance(t, Tensor) else type(t).__name__
+                where = tree.paths(structure, "target")[place]
                 raise DTypeError(
-                    f"GradientTape.{method} got {kind} at {tree.paths(structure, 'target')[place]}; "
+                    f"GradientTape.{method} got {kind} at {where}; "
                     f"it differentiates tensors of floats"
                 )
         return [self._standing(t) for t in found], structure

@@ -70,7 +70,10 @@ def grad(
 
 
 def _value_and_grad(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any, Any]:
-    if call.backend.gradients.transforms and call.tensors and not call.connected:
+    gradients = call.backend.gradients
+    if not gradients.prepared:
+        gradients.prepare()
+    if gradients.transforms and call.tensors and not call.connected:
         outcome = None if NESTING.get().taping else _transformed(call, has_aux, allow_unused)
         if outcome is not None:
             return outcome

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import copysign
 from types import ModuleType
@@ -287,6 +287,13 @@ class Backend(ABC):
             kernel, result = self.entry(spec, name)
             found = spec.whole[name] = (self.whole.get(kernel, kernel), result)
         return found
+
+    def resettle(self, names: Iterable[str]) -> None:
+        """Find some kernels anew where they are asked for next."""
+        for spec in list(self._specs.values()):
+            for name in names:
+                spec.kernels.pop(name, None)
+                spec.whole.pop(name, None)
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
         """The kernel that runs op `name` on arrays of `dtype`.
@@ -598,7 +605,7 @@ def _settle(spec: Spec, name: str) -> Entry:
         chapters.require(name)  # a portable kernel may be the first to ask for it
     op = REGISTRY.get(name)
     if op is None:  # a kernel that is no op by itself: a step of a portable kernel
-        return backend.kernel(name, dtype), spec
+        return backend.gradients.settled(backend.kernel(name, dtype), name, spec, spec), spec
     run = op.run_dtype(dtype)
     result = op.result_dtype(run)
     if not (backend.supports(run, spec.device) and backend.supports(result, spec.device)):
@@ -610,7 +617,8 @@ def _settle(spec: Spec, name: str) -> Entry:
     kernel = backend.kernel(name, run)
     if run is not dtype:
         kernel = _cast_first(kernel, backend.cast, run, op.arity)
-    return kernel, spec.with_dtype(result)
+    made = spec.with_dtype(result)
+    return backend.gradients.settled(kernel, name, spec, made), made
 
 
 def _cast_first(

@@ -7,7 +7,7 @@ engine on the tape of autodiff/tape.py, for which nothing is needed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -52,6 +52,11 @@ class Gradients:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
+        self.prepared = False
+        self._refused: Mapping[str, str] = {}
+        self._zero: Set[str] = frozenset()
+        # Kernels from floats to others that were settled before `prepare`.
+        self._met: set[str] = set()
 
     # --- Transforms -------------------------------------------------------------------------
 
@@ -133,6 +138,44 @@ class Gradients:
 
     # --- Kernels ----------------------------------------------------------------------------
 
+    def prepare(self) -> None:
+        """Make the engine agree with the others on ops without a gradient, before the first is
+        asked for: until then no rule need be read.
+        """
+        if self.prepared:
+            return
+        self.prepared = True
+        if not (self.transforms or self.backend.records):
+            return  # our tape knows by itself
+        from ember_ml.autodiff import rules
+        from ember_ml.autodiff.rules.table import NO_GRADIENT, ZERO_GRADIENT
+
+        rules.load_all()
+        self._refused, self._zero = NO_GRADIENT, ZERO_GRADIENT
+        self.backend.resettle({*NO_GRADIENT, *ZERO_GRADIENT, *self._met})
+
     def settled(self, kernel: Kernel, name: str, spec: Spec, result: Spec) -> Kernel:
         """A kernel in whose gradient the engine agrees with the others; see contract._settle."""
+        if not spec.inexact:
+            return kernel
+        if not result.inexact:
+            if not self.prepared:
+                self._met.add(name)
+                return kernel
+            return self.whole_numbers(kernel)
+        reason = self._refused.get(name)
+        if reason is not None:
+            return self.refusing(kernel, f"ops.{name} has no gradient: {reason}")
+        return self.flat(kernel) if name in self._zero else kernel
+
+    def refusing(self, kernel: Kernel, text: str) -> Kernel:
+        """A kernel that raises GradientError where its gradient is asked for."""
+        return kernel
+
+    def flat(self, kernel: Kernel) -> Kernel:
+        """A kernel that is constant between its steps, with a gradient that is zero: there."""
+        return kernel
+
+    def whole_numbers(self, kernel: Kernel) -> Kernel:
+        """A kernel from floats to integers or truth values, through which no gradient goes."""
         return kernel

@@ -505,8 +505,13 @@ def require_grad(x: Tensor) -> Tensor:
         return x
     if x._spec.dtype.kind not in ("real floating", "complex floating"):
         raise DTypeError(f"requires_grad takes a floating dtype, not {x.dtype}")
-    native = x._spec.backend.require_grad(x.native)
-    return fill_grad(native, x._spec) if x._spec.backend.records else tape.leaf(native, x._spec)
+    backend = x._spec.backend
+    native = backend.require_grad(x.native)
+    if not backend.records:
+        return tape.leaf(native, x._spec)
+    if not backend.gradients.prepared:
+        backend.gradients.prepare()
+    return fill_grad(native, x._spec)
 
 
 # Ops are written over Tensor, and the methods of Tensor over ops. The modules are bound here,

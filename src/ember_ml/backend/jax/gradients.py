@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,10 @@ from ember_ml.backend.gradients import (
     PullBack,
     transformed,
 )
+from ember_ml.errors import GradientError
+
+if TYPE_CHECKING:
+    from ember_ml.backend.contract import Kernel
 
 __all__ = ["JaxGradients"]
 
@@ -95,6 +99,58 @@ class JaxGradients(Gradients):
             return outs, back
 
         return list(run(*natives))
+
+    def refusing(self, kernel: Kernel, text: str) -> Kernel:
+        def run(*args: Any, **options: Any) -> Any:
+            places = [i for i, a in enumerate(args) if isinstance(a, Tracer)]
+            if not places:
+                return kernel(*args, **options)
+
+            @jax.custom_vjp
+            def refused(traced: list[Any]) -> Any:
+                return kernel(*_with(args, places, traced), **options)
+
+            def forward(traced: list[Any]) -> Any:
+                return refused([x.value for x in traced]), None
+
+            def backward(_: None, gradients: Any) -> Any:
+                if all(type(g) is SymbolicZero for g in jax.tree.leaves(gradients, is_leaf=_zero)):
+                    return ([None] * len(places),)
+                raise GradientError(text)
+
+            refused.defvjp(forward, backward, symbolic_zeros=True)
+            return refused([args[i] for i in places])
+
+        return run
+
+    def flat(self, kernel: Kernel) -> Kernel:
+        # JAX knows that there is no slope, and would take the input for one that is not used.
+        @jax.custom_jvp
+        def traced(x: Any) -> Any:
+            return kernel(x)
+
+        @traced.defjvp
+        def slope(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+            (t,) = tangents
+            return kernel(*primals), jax.lax.select(jnp.zeros(t.shape, bool), t, jnp.zeros_like(t))
+
+        def run(x: Any, *options: Any, **named: Any) -> Any:
+            if not isinstance(x, Tracer) or options or named:
+                return kernel(x, *options, **named)
+            return traced(x)
+
+        return run
+
+
+def _with(args: tuple[Any, ...], places: list[int], values: Sequence[Any]) -> list[Any]:
+    given = list(args)
+    for place, value in zip(places, values, strict=True):
+        given[place] = value
+    return given
+
+
+def _zero(x: Any) -> bool:
+    return type(x) is SymbolicZero
 
 
 class _Notes:

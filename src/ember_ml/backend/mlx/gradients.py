@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
 from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack, transformed
+from ember_ml.errors import GradientError
+
+if TYPE_CHECKING:
+    from ember_ml.backend.contract import Kernel
 
 __all__ = ["MlxGradients"]
 
@@ -51,6 +55,38 @@ class MlxGradients(Gradients):
             return grads[0] if isinstance(given, mx.array) else grads
 
         return list(_listed(run(*natives)))
+
+    def refusing(self, kernel: Kernel, text: str) -> Kernel:
+        def run(*args: Any, **options: Any) -> Any:
+            if not self.transforming(()):
+                return kernel(*args, **options)
+            places = [i for i, a in enumerate(args) if isinstance(a, mx.array)]
+
+            @mx.custom_function
+            def refused(*given: Any) -> Any:
+                values = dict(zip(places, given, strict=True))
+                return kernel(*[values.get(i, a) for i, a in enumerate(args)], **options)
+
+            @refused.vjp
+            def back(given: Any, gradients: Any, outs: Any) -> Any:
+                raise GradientError(text)
+
+            return refused(*[args[i] for i in places])
+
+        return run
+
+    def whole_numbers(self, kernel: Kernel) -> Kernel:
+        if kernel in self.backend.whole:
+            return kernel  # the table of quick reductions knows it as it is
+
+        # MLX goes on through integers, with zeros, and would take the input for one that is used.
+        def run(*args: Any, **options: Any) -> Any:
+            out = kernel(*args, **options)
+            if self.transforming(()) and isinstance(out, mx.array):
+                return mx.stop_gradient(out)
+            return out
+
+        return run
 
 
 def _listed(arrays: Any) -> Any:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ember_ml.backend.gradients import Gradients, Natives, PullBack
+from ember_ml.errors import GradientError
 
 if TYPE_CHECKING:
-    from ember_ml.backend.contract import NativeArray
+    from ember_ml.backend.contract import Kernel, NativeArray
 
 __all__ = ["TorchGradients"]
 
@@ -77,6 +78,34 @@ class TorchGradients(Gradients):
         self, outs: Natives, again: Callable[[Natives | None], PullBack], inputs: Natives
     ) -> list[Any]:
         return list(_Attached.apply(again, tuple(outs), *inputs))
+
+    def refusing(self, kernel: Kernel, text: str) -> Kernel:
+        def run(*args: Any, **options: Any) -> Any:
+            inputs = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
+            if not inputs or not torch.is_grad_enabled():
+                return kernel(*args, **options)
+            with torch.no_grad():
+                out = kernel(*args, **options)
+            many = isinstance(out, tuple | list)
+            outs = _Refused.apply(text, tuple(out) if many else (out,), *inputs)
+            return type(out)(outs) if many else outs[0]
+
+        return run
+
+
+class _Refused(torch.autograd.Function):
+    """Results that are there already, and that have no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, text: str, outs: tuple[Any, ...], *inputs: Any) -> tuple[Any, ...]:
+        ctx.text = text
+        made = tuple(out.detach() for out in outs)
+        ctx.mark_non_differentiable(*[o for o in made if not o.is_floating_point()])
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise GradientError(ctx.text)
 
 
 class _Attached(torch.autograd.Function):
