@@ -10,7 +10,7 @@ from ember_ml import tree
 from ember_ml.autodiff import tape
 from ember_ml.autodiff.calls import fitted
 from ember_ml.autodiff.rules.table import joint_rule
-from ember_ml.autodiff.runs import made
+from ember_ml.autodiff.runs import made as made_of_native
 from ember_ml.backend.contract import Backend, Spec
 from ember_ml.errors import GradientError, ShapeError
 from ember_ml.ops import dispatch
@@ -175,7 +175,9 @@ class _Custom:
                     out[i] = _zeros(taken[i])
                 else:
                     what = f"the gradient that {self.name} pulls back"
-                    out[i] = fitted("custom_gradient", what, g, LEAF, [taken[i]])[0]
+                    made = fitted("custom_gradient", what, g, LEAF, [taken[i]])[0]
+                    # A gradient that is an argument itself would be written to with it.
+                    out[i] = made.copy() if made.native is taken[i].native else made
         return [out[i] for i in self._places]
 
     def value(self, outs: Sequence[Tensor]) -> Any:
@@ -217,7 +219,7 @@ def _apply(custom: _Custom, home: Backend, tensors: list[Tensor]) -> Any:
         return pulled
 
     natives = home.gradients.attached([o.native for o in outs], again, [t.native for t in tensors])
-    return custom.value([made(n, spec) for n, spec in zip(natives, specs, strict=True)])
+    return custom.value([made_of_native(n, spec) for n, spec in zip(natives, specs, strict=True)])
 
 
 def _by_engine(custom: _Custom, home: Backend, tensors: list[Tensor]) -> Any:

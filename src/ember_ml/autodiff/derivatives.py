@@ -155,7 +155,7 @@ def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
 def _by_transform(call: Call) -> bool:
     """True where the engine's own transform is to be used, and not a record."""
     call.backend.gradients.prepare()
-    return call.backend.gradients.transforms_all and not call.connected and not NESTING.get().taping
+    return call.backend.gradients.transforms_all and not call.connected and not NESTING.get()[1]
 
 
 class _ConnectedError(Exception):

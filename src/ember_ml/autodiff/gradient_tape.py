@@ -156,7 +156,7 @@ class GradientTape:
         """True where a gradient is itself to be differentiated."""
         active = _ACTIVE.get()
         outer = any(other is not self or self._persistent for other in active)
-        return tape.is_grad_enabled() and (outer or NESTING.get().depth > 0)
+        return tape.is_grad_enabled() and (outer or NESTING.get()[0] > 0)
 
     def _targets(self, method: str, target: Any) -> tuple[list[Tensor], tree.Structure]:
         if self._spent and not self._persistent:

@@ -74,7 +74,7 @@ def _value_and_grad(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any,
     if not gradients.prepared:
         gradients.prepare()
     if gradients.transforms and call.tensors and not call.connected:
-        outcome = None if NESTING.get().taping else _transformed(call, has_aux, allow_unused)
+        outcome = None if NESTING.get()[1] else _transformed(call, has_aux, allow_unused)
         if outcome is not None:
             return outcome
     run = Run(call)

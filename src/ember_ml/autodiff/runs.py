@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ember_ml import tree
 from ember_ml.autodiff import backward, tape
@@ -12,17 +12,11 @@ from ember_ml.autodiff.calls import Call, unused
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 
-__all__ = ["NESTING", "Nesting", "Run", "alias", "completed", "detached", "made", "pulled"]
+__all__ = ["NESTING", "Run", "alias", "completed", "detached", "made", "pulled"]
 
 
-class Nesting(NamedTuple):
-    """How many derivatives are being taken, one within the other; and whether on our tape."""
-
-    depth: int
-    taping: bool
-
-
-NESTING: Final[ContextVar[Nesting]] = ContextVar("ember_ml nesting", default=Nesting(0, False))  # noqa: B039 - a named tuple does not change
+# How many derivatives are being taken, one within the other; and whether the last is on our tape.
+NESTING: Final[ContextVar[tuple[int, bool]]] = ContextVar("ember_ml nesting", default=(0, False))
 
 
 def alias(x: Tensor) -> Tensor:
@@ -41,22 +35,26 @@ class Run:
     A context: within it, derivatives know that they are taken inside of another one.
     """
 
-    __slots__ = ("_block", "_outside", "_token", "call", "inputs", "outer")
+    __slots__ = ("_block", "_outside", "_token", "call", "depth", "inputs")
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.outer = NESTING.get()
+        self.depth = NESTING.get()[0]
 
     def __enter__(self) -> list[Tensor]:
         """The aliases, with which the function is to be run."""
         backend = self.call.backend
-        self._token = NESTING.set(Nesting(self.outer.depth + 1, not backend.records))
+        self._token = NESTING.set((self.depth + 1, not backend.records))
         self._outside = tape.is_grad_enabled() and backend.gradients.is_recording()
         self._block: Any = None
         if not self._outside:
             self._block = tape.enable_grad()
             self._block.__enter__()
-        self.inputs = [alias(t) for t in self.call.tensors]
+        tensors = self.call.tensors
+        if backend.records or self.call.connected:
+            self.inputs = [alias(t) for t in tensors]
+        else:
+            self.inputs = [tape.alias(t.native, t._spec) for t in tensors]
         return self.inputs
 
     def __exit__(self, *error: Any) -> None:
@@ -68,14 +66,14 @@ class Run:
         """True where results depend on more than the inputs, so that gradients must do so too."""
         if not self._outside:
             return False
-        if self.call.connected or (self.outer.depth and self.call.backend.records):
+        if self.call.connected or (self.depth and self.call.backend.records):
             return True
         some = [x for x in results if type(x) is GradTensor]
         if self.call.backend.records:
             return self.call.backend.gradients.reaches_beyond(
                 [x.native for x in some], [x.native for x in self.inputs]
             )
-        if (not tape.LEAVES.made and not self.outer.depth) or not self.inputs:
+        if (not tape.LEAVES.made and not self.depth) or not self.inputs:
             return False
         return backward.reaches_beyond([x._node for x in some], self.inputs[0]._node.order)
 
@@ -89,6 +87,10 @@ def pulled(
     retain: bool = False,
 ) -> list[Tensor | None]:
     """The gradients of inputs from those of results; None for inputs that were not used."""
+    if len(results) == 1 and inputs and not (result := results[0])._spec.records:
+        if type(result) is not GradTensor:
+            return [None] * len(inputs)
+        return _walked({result._node: seeds[0]}, inputs, create, retain)
     some = [(r, s) for r, s in zip(results, seeds, strict=True) if type(r) is GradTensor]
     if not some or not inputs:
         return [None] * len(inputs)
@@ -108,10 +110,17 @@ def pulled(
     for result, seed in some:
         node = result._node
         gathered[node] = gathered[node] + seed if node in gathered else seed
+    return _walked(gathered, inputs, create, retain)
+
+
+def _walked(
+    seeds: dict[Any, Tensor], inputs: Sequence[Tensor], create: bool, retain: bool
+) -> list[Tensor | None]:
+    """The same on our tape."""
     nodes = [x._node for x in inputs]
-    found = backward.pull_back(gathered, nodes, retain=retain, create=create)
+    found = backward.pull_back(seeds, nodes, retain=retain, create=create)
     grads = [found.get(node) for node in nodes]
-    return grads if create else gradients.apart(grads, (*gathered.values(), *inputs))
+    return grads if create else inputs[0]._spec.backend.gradients.apart(grads, seeds.values())
 
 
 def made(native: NativeArray, spec: Spec) -> Tensor:
@@ -121,6 +130,11 @@ def made(native: NativeArray, spec: Spec) -> Tensor:
 
 def completed(call: Call, found: Sequence[Tensor | None], allow_unused: bool) -> list[Tensor]:
     """Gradients with zeros, or an error, for inputs that were not used."""
+    for g in found:
+        if g is None:
+            break
+    else:
+        return found  # type: ignore[return-value]  # none is None
     out: list[Tensor] = []
     for place, (x, g) in enumerate(zip(call.tensors, found, strict=True)):
         if g is None:

@@ -130,9 +130,9 @@ class Gradients:
         """
         raise NotImplementedError
 
-    def apart(self, grads: list[Any], others: Iterable[Any]) -> list[Any]:
-        """Gradients (tensors or None) none of which shares memory with another or with other
-        tensors: a write to one would be seen in the other.
+    def apart(self, grads: list[Any], seeds: Iterable[Any]) -> list[Any]:
+        """Gradients (tensors or None) none of which shares memory with another or with a seed:
+        a write to one would be seen in the other.
         """
         return grads
 

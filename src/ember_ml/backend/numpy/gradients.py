@@ -16,23 +16,24 @@ __all__ = ["NumpyGradients"]
 class NumpyGradients(Gradients):
     """NumPy has no differentiation of its own."""
 
-    def apart(self, grads: list[Any], others: Iterable[Any]) -> list[Any]:
-        taken = {id(_owner(x.native)) for x in others}
+    def apart(self, grads: list[Any], seeds: Iterable[Any]) -> list[Any]:
+        taken = {id(_owner(seed.native)) for seed in seeds}
         for place, g in enumerate(grads):
             if g is None:
                 continue
             native = g.native
             if native.base is None:
                 owner = id(native)
-                shared = owner in taken
+                if owner not in taken:
+                    taken.add(owner)
+                    continue
             else:
                 owner = id(_owner(native))
                 # What is broadcast has many elements in one place; it cannot be written to.
-                shared = owner in taken or not native.flags.writeable
-            if shared:
-                grads[place] = fill(np.array(native, copy=True, order="C"), g._spec)
-            else:
-                taken.add(owner)
+                if owner not in taken and native.flags.writeable:
+                    taken.add(owner)
+                    continue
+            grads[place] = fill(np.array(native, copy=True, order="C"), g._spec)
         return grads
 
 
