@@ -100,7 +100,7 @@ class GradientTape:
                 x.native = native
             else:
                 del x._node
-            x.__class__ = Tensor
+            x.__class__ = Tensor  # type: ignore[assignment]  # both classes have the same slots
         self._lent.clear()
 
     def reset(self) -> None:

@@ -89,7 +89,6 @@ class JaxGradients(Gradients):
         if not any(isinstance(n, Tracer) for n in natives):
             return forward(natives)[0]
 
-        @jax.custom_gradient
         def run(*given: Any) -> tuple[list[Any], Callable[[list[Any]], tuple[Any, ...]]]:
             outs, pull = forward(given)
 
@@ -98,7 +97,7 @@ class JaxGradients(Gradients):
 
             return outs, back
 
-        return list(run(*natives))
+        return list(jax.custom_gradient(run)(*natives))
 
     def refusing(self, kernel: Kernel, text: str) -> Kernel:
         def run(*args: Any, **options: Any) -> Any:

@@ -28,14 +28,19 @@ class MlxGradients(Gradients):
     def value_and_grad(self, function: Function, natives: Natives) -> tuple[list[Any], list[Any]]:
         reached: set[int] = set()
 
-        def run(*given: Any) -> tuple[Any, ...]:
-            return tuple(function([_noted(x, i, reached) for i, x in enumerate(given)]))
+        others: list[Any] = []
+
+        def run(*given: Any) -> Any:
+            value, *rest = function([_noted(x, i, reached) for i, x in enumerate(given)])
+            # Not as results: MLX makes constants of those, also where it differentiates all this.
+            others[:] = rest
+            return value
 
         function = transformed(function)
         places = list(range(len(natives)))
-        outs, grads = mx.value_and_grad(run, argnums=places)(*natives)
+        value, grads = mx.value_and_grad(run, argnums=places)(*natives)
         found = grads if isinstance(grads, tuple | list) else (grads,)
-        return list(outs), [g if i in reached else None for i, g in enumerate(found)]
+        return [value, *others], [g if i in reached else None for i, g in enumerate(found)]
 
     def custom(
         self,

@@ -30,7 +30,7 @@ class NumpyGradients(Gradients):
             else:
                 owner = id(_owner(native))
                 # What is broadcast has many elements in one place; it cannot be written to.
-                if owner not in taken and native.flags.writeable:
+                if owner not in taken and native.flags.writeable and 0 not in native.strides:
                     taken.add(owner)
                     continue
             grads[place] = fill(np.array(native, copy=True, order="C"), g._spec)

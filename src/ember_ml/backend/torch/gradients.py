@@ -77,7 +77,8 @@ class TorchGradients(Gradients):
     def attached(
         self, outs: Natives, again: Callable[[Natives | None], PullBack], inputs: Natives
     ) -> list[Any]:
-        return list(_Attached.apply(again, tuple(outs), *inputs))
+        made = _Attached.apply(again, tuple(outs), *inputs)  # type: ignore[no-untyped-call]  # torch's
+        return list(made)
 
     def refusing(self, kernel: Kernel, text: str) -> Kernel:
         def run(*args: Any, **options: Any) -> Any:
@@ -87,7 +88,8 @@ class TorchGradients(Gradients):
             with torch.no_grad():
                 out = kernel(*args, **options)
             many = isinstance(out, tuple | list)
-            outs = _Refused.apply(text, tuple(out) if many else (out,), *inputs)
+            given = tuple(out) if many else (out,)
+            outs = _Refused.apply(text, given, *inputs)  # type: ignore[no-untyped-call]  # torch's
             return type(out)(outs) if many else outs[0]
 
         return run
