@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
+import numpy as np
+
 from ember_ml.autodiff import tape
 from ember_ml.autodiff.tape import Leaf, Node, Part
 from ember_ml.backend import writes
@@ -67,7 +69,8 @@ def pull_back(
     nodes = _reachable(seeds, targets)
     grads: dict[Node, Any] = dict(seeds)
     found: dict[Node, Tensor] = {}
-    with tape.set_grad_enabled(create):
+    # Slopes at edges are infinities and NaN, which NumPy would warn of.
+    with tape.set_grad_enabled(create), np.errstate(all="ignore"):
         while nodes:
             node = nodes.pop()
             g = grads.pop(node, None)

@@ -173,7 +173,7 @@ def _bin_sum(index: Tensor, weights: Tensor | None, length: int, inside: Tensor 
             wide = convert.cast(wide, dtypes.float32)
         native, result = dispatch.settled(kernel(index.native, wide.native, size), wide._spec)
         if type(wide) is GradTensor:
-            out = recorded("bin_sum", native, result, (index, wide), (size,))
+            out = recorded("bin_sum", native, result, (wide,), (index.native, size))
         else:
             out = fill(native, result)
         out = convert.cast(out, _sum_dtype(weights))

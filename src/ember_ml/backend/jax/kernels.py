@@ -137,6 +137,21 @@ def var(x: NativeArray, axes: tuple[int, ...], correction: float, keepdims: bool
     return (total / max(count, 0)).astype(x.dtype)
 
 
+@jax.custom_jvp
+def _root(x: NativeArray) -> NativeArray:
+    return jnp.sqrt(x)
+
+
+@_root.defjvp
+def _root_slope(x: tuple[NativeArray], dx: tuple[NativeArray]) -> tuple[NativeArray, NativeArray]:
+    y = _root(*x)
+    # The slope at zero counts as zero; JAX has infinity there.
+    return y, dx[0] / (2 * jnp.where(y == 0, jnp.inf, y))
+
+
+root: Final = _compiled(_root)
+
+
 # --- Real numbers -------------------------------------------------------------------------------
 
 
@@ -257,5 +272,6 @@ OVERRIDES: Final[dict[str, Kernel]] = (
     | _REDUCTIONS
 )
 OVERRIDES["var"] = var
+OVERRIDES["root"] = root
 OVERRIDES["stop_gradient"] = jax.lax.stop_gradient
 OVERRIDES.update({name: _of_values(name) for name in ("nonzero", "unique_all", "unique_values")})
