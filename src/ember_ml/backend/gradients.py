@@ -27,6 +27,8 @@ class Gradients:
 
     # True where functions are transformed, instead of recorded.
     transforms: bool = False
+    # True where an array has values, and does not tell, while a function of it is transformed.
+    hides: bool = False
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend

@@ -198,7 +198,7 @@ def _parts(name: str, q: TensorLike, home: Any, scale: float) -> Any:
     tensor = convert.to_tensor(q, home)
     if not (tensor.dtype.is_floating or tensor.dtype.is_integer):
         raise DTypeError(f"ops.{name} takes real numbers q, not {tensor.dtype}")
-    if home.is_traced(tensor.native):
+    if type(tensor) is GradTensor or home.is_traced(tensor.native) or _hides(q, tensor):
         wide = dtypes.float64 if home.supports(dtypes.float64, tensor.device) else dtypes.float32
         return convert.cast(tensor, wide) / scale
     # Numbers and lists are read as they are: in float32, 0.1 would miss its place.
@@ -207,6 +207,13 @@ def _parts(name: str, q: TensorLike, home: Any, scale: float) -> Any:
     if not np.all((parts >= 0) & (parts <= 1)):
         raise DomainError(f"ops.{name} takes q from 0 to {scale:g}, not {parts * scale}"[:200])
     return parts
+
+
+def _hides(q: TensorLike, tensor: Tensor) -> bool:
+    """True where a `q` may be differentiated by and would not tell: its values are read then."""
+    return (
+        isinstance(q, Tensor) and tensor.dtype.is_floating and tensor._spec.backend.gradients.hides
+    )
 
 
 def _places(xp: Any, parts: Any, count: Any, method: str) -> tuple[Any, Any, Any]:

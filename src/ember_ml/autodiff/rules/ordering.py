@@ -15,9 +15,7 @@ from ember_ml.tensor.core import Tensor
 __all__: list[str] = []
 
 
-def _sort(
-    g: Tensor, y: Any, x: Tensor, axis: int, descending: bool, stable: bool
-) -> Tensor:
+def _sort(g: Tensor, y: Any, x: Tensor, axis: int, descending: bool, stable: bool) -> Tensor:
     """To where each value came from; equal ones kept their order."""
     if not x.size:
         return g
@@ -39,7 +37,9 @@ def _running_maximum(g: Tensor, y: Tensor, x: Tensor, axis: int) -> Tensor:
     lines, slopes = (ops.moveaxis(t, axis, -1) for t in (chosen, g))
     rows = ops.reshape(lines, (-1, side))
     first = convert.to_tensor(np.arange(rows.shape[0])[:, None] * side, x._spec.backend)
-    sums = ops.bincount(ops.reshape(rows + first, (-1,)), ops.reshape(slopes, (-1,)), minlength=x.size)
+    sums = ops.bincount(
+        ops.reshape(rows + first, (-1,)), ops.reshape(slopes, (-1,)), minlength=x.size
+    )
     return ops.moveaxis(ops.reshape(sums, lines.shape), -1, axis)
 
 

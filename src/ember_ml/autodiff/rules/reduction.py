@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from ember_ml import ops
 from ember_ml.autodiff.rules.shapes import spread
 from ember_ml.autodiff.rules.table import rule
-from ember_ml.dtypes import DType
 from ember_ml.ops.dispatch import binary, call, reduce, unary
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
@@ -148,16 +146,8 @@ rule("cumulative_sum", _cumulative_sum, inputs=False)
 # --- Sums of exponentials -------------------------------------------------------------------
 
 
-@cache
-def _lowest(dtype: DType) -> float:
-    return float(ops.finfo(dtype).min)
-
-
 def _logsumexp(g: Tensor, y: Tensor, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    # Nothing but -inf has no differences, and no slope: of those to the lowest number, the
-    # exponentials are zero.
-    level = spread(binary("maximum", y, _lowest(y.dtype)), x, axes, keepdims)
-    shares = unary("exp", binary("subtract", x, level))
+    shares = unary("exp", binary("subtract", x, spread(y, x, axes, keepdims)))
     return binary("multiply", shares, spread(g, x, axes, keepdims))
 
 
@@ -166,7 +156,8 @@ def _cumulative_logsumexp(g: Tensor, y: Tensor, x: Tensor, axis: int) -> Tensor:
         return g
     last = axis == x.ndim - 1
     lines, sums, slopes = (x, y, g) if last else (ops.moveaxis(t, axis, -1) for t in (x, y, g))
-    level = ops.maximum(sums, _lowest(y.dtype))
+    # Before the first number, sums are -inf, which have no difference, and values no slope.
+    level = ops.maximum(sums, ops.finfo(y.dtype).min)
     # Sums never fall, so these exponentials are at most one.
     steps = ops.exp(sums[..., :-1] - level[..., 1:])
     following = ops.concat([steps, ops.ones_like(sums[..., :1])], axis=-1)

@@ -15,6 +15,7 @@ class MlxGradients(Gradients):
     """Functions are traced and transformed by MLX."""
 
     transforms = True
+    hides = True
 
     def value_and_grad(self, function: Function, natives: Natives) -> tuple[list[Any], list[Any]]:
         def run(*given: Any) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import mlx.core as mx
@@ -27,8 +28,10 @@ def _position(find: Kernel) -> Kernel:
 
 
 def sort(x: Array, axis: int, descending: bool, stable: bool) -> Array:
-    out = mx.sort(x, axis=axis)
-    return mx.flip(out, axis) if descending else out
+    if not descending:
+        return mx.sort(x, axis=axis)
+    # Turned round before as well, so that gradients find equal values in their order.
+    return mx.flip(mx.sort(mx.flip(x, axis), axis=axis), axis)
 
 
 def argsort(x: Array, axis: int, descending: bool, stable: bool) -> Array:
@@ -54,14 +57,34 @@ def cumulative_prod(x: Array, axis: int) -> Array:
     return mx.cumprod(x, axis=axis)
 
 
+# --- Deviations -----------------------------------------------------------------------------
+
+
+_root: Any = mx.custom_function(mx.sqrt)
+
+
+def _slope(y: Array) -> Array:
+    # The slope at zero counts as zero; MLX has infinity there.
+    return 0.5 / mx.where(y == 0, mx.array(math.inf, dtype=y.dtype), y)
+
+
+_root.vjp(lambda x, cotangent, y: cotangent * _slope(y))
+_root.jvp(lambda x, tangent: tangent * _slope(_root(x)))
+
+
+def root(x: Array) -> Array:
+    """The square root whose slope at zero counts as zero."""
+    return _root(x)
+
+
 OVERRIDES: Final[dict[str, Kernel]] = {
     "argmax": _position(mx.argmax),
     "argmin": _position(mx.argmin),
     **{
         kernel.__name__: kernel
-        for kernel in (sort, argsort, searchsorted, cumulative_sum, cumulative_prod)
+        for kernel in (sort, argsort, searchsorted, cumulative_sum, cumulative_prod, root)
     },
 }
 
 # The shapes of these depend on values, which only the host knows.
-HOSTED: Final = frozenset(("isin", "nonzero", "unique_all", "unique_values"))
+HOSTED: Final = frozenset(("isin", "nonzero", "unique_all"))
