@@ -128,8 +128,6 @@ class MlxBackend(Backend):
 
     def hosted(self, name: str, dtype: DType) -> Kernel:
         rule = None if dtype.is_complex else linearalg.gradient(name, self.kernels)
-        if name == "unique_all":
-            rule = ordering.unique_slopes
         return differentiable(name, super().hosted(name, dtype), rule)
 
     # --- Arrays -----------------------------------------------------------------------------

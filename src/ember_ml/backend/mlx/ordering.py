@@ -24,11 +24,6 @@ def bin_sum(index: Array, weights: Array | None, length: int) -> Array:
     return bins.at[index].add(values) if index.size else bins  # MLX refuses to add nothing
 
 
-def unique_slopes(x: Array, cotangents: Any, outputs: Any) -> Array:
-    """The gradient of unique_all: to the first of equal values, which stands for them."""
-    return mx.zeros((x.size,), dtype=x.dtype).at[outputs[1]].add(cotangents[0]).reshape(x.shape)
-
-
 OVERRIDES: Final[dict[str, Kernel]] = {
     kernel.__name__: kernel for kernel in (running_maximum, bin_sum)
 }
