@@ -53,11 +53,14 @@ def _weighted(fn: Function, weights: list[float]) -> Function:
     return lambda x: fn(x) * ops.astype(ops.asarray(weights), x.dtype)
 
 
+NO_ROWS = np.zeros((0, 2))
+
 CASES: list[tuple[str, Function, Any, Any]] = [
     # Extremes that several values have are shared by them.
     ("max-ties", ops.max, [1.0, 3.0, 3.0, 2.0], [0, 0.5, 0.5, 0]),
     ("min-ties", lambda x: ops.min(x, axis=1), [[1.0, 1.0], [2.0, 5.0]], [[0.5, 0.5], [1, 0]]),
-    ("max-all-equal", lambda x: ops.max(x, axis=(0, 1)), [[2.0, 2.0], [2.0, 2.0]], np.full((2, 2), 0.25)),
+    ("max-all-equal", lambda x: ops.max(x, axis=(0, 1)), [[2.0, 2.0], [2.0, 2.0]],
+     np.full((2, 2), 0.25)),
     ("max-infinite", ops.max, [INF, 1.0, INF], [0.5, 0, 0.5]),
     ("max-nan", ops.max, [1.0, NAN, 3.0], [NAN, NAN, NAN]),
     ("max-number", ops.max, 3.0, 1.0),
@@ -85,17 +88,20 @@ CASES: list[tuple[str, Function, Any, Any]] = [
     ("logsumexp-some", ops.logsumexp, [-INF, 0.0, 0.0], [0, 0.5, 0.5]),
     ("logsumexp-nothing", ops.logsumexp, [-INF, -INF], [NAN, NAN]),
     ("logsumexp-none-of-them", lambda x: ops.logsumexp(x, axis=()), [1.0, -3.0], [1, 1]),
-    ("logsumexp-zero-weight", lambda x: ops.logsumexp(x, b=ops.astype(ops.asarray([0.0, 1.0, 1.0]), x.dtype)),
+    ("logsumexp-zero-weight", lambda x: ops.logsumexp(x, b=ops.asarray([0.0, 1.0, 1.0])),
      [INF, 0.0, 0.0], [0, 0.5, 0.5]),
-    ("cumulative-logsumexp-late", ops.cumulative_logsumexp, [-INF, -INF, 0.0, 0.0], [0, 0, 1.5, 0.5]),
+    ("cumulative-logsumexp-late", ops.cumulative_logsumexp,
+     [-INF, -INF, 0.0, 0.0], [0, 0, 1.5, 0.5]),
     ("cumulative-logsumexp-hole", ops.cumulative_logsumexp, [0.0, -INF, 0.0], [2.5, 0, 0.5]),
     # Order: equal values keep theirs, and NaN is the last.
     ("sort-ties", _weighted(ops.sort, [1, 2, 4, 8]), [2.0, 1.0, 2.0, 1.0], [4, 1, 8, 2]),
     ("sort-falling-ties", _weighted(lambda x: ops.sort(x, descending=True), [1, 2, 4, 8]),
      [2.0, 1.0, 2.0, 1.0], [1, 4, 2, 8]),
     ("sort-nan", _weighted(ops.sort, [1, 2, 4, 8]), [NAN, 1.0, NAN, 1.0], [4, 1, 8, 2]),
-    ("topk-ties", _weighted(lambda x: ops.topk(x, 2)[0], [1, 2]), [3.0, 9.0, 1.0, 9.0], [0, 1, 0, 2]),
-    ("topk-nan", _weighted(lambda x: ops.topk(x, 2)[0], [1, 2]), [3.0, NAN, 1.0, 9.0], [0, 1, 0, 2]),
+    ("topk-ties", _weighted(lambda x: ops.topk(x, 2)[0], [1, 2]),
+     [3.0, 9.0, 1.0, 9.0], [0, 1, 0, 2]),
+    ("topk-nan", _weighted(lambda x: ops.topk(x, 2)[0], [1, 2]),
+     [3.0, NAN, 1.0, 9.0], [0, 1, 0, 2]),
     ("topk-all-equal", lambda x: ops.topk(x, 1)[0], [5.0, 5.0, 5.0], [1, 0, 0]),
     ("median-ties", ops.median, [2.0, 1.0, 2.0, 2.0], [1, 0, 0, 0]),
     ("median-odd", ops.median, [2.0, 1.0, 2.0], [1, 0, 0]),
@@ -104,7 +110,8 @@ CASES: list[tuple[str, Function, Any, Any]] = [
     ("quantile-top", lambda x: ops.quantile(x, 1.0), [7.0, 7.0, 1.0], [0, 1, 0]),
     ("mode-ties", lambda x: ops.mode(x)[0], [3.0, 1.0, 3.0, 2.0], [0, 0, 1, 0]),
     ("unique-ties", _weighted(ops.unique_values, [1, 2]), [3.0, 1.0, 3.0], [2, 1, 0]),
-    ("running-maximum", lambda x: call("running_maximum", x, 0), [2.0, 1.0, 3.0, 0.0], [2, 0, 2, 0]),
+    ("running-maximum", lambda x: call("running_maximum", x, 0),
+     [2.0, 1.0, 3.0, 0.0], [2, 0, 2, 0]),
     # Numbers in the place of others have no slope.
     ("nan_to_num", ops.nan_to_num, [NAN, 1.0, INF, -INF], [0, 1, 0, 0]),
     ("nansum", ops.nansum, [NAN, 1.0], [0, 1]),
@@ -116,12 +123,12 @@ CASES: list[tuple[str, Function, Any, Any]] = [
     ("sum-no-axes", lambda x: ops.sum(x, axis=()), [1.0, 2.0], [1, 1]),
     ("mean-empty", ops.mean, np.zeros((2, 0)), np.zeros((2, 0))),
     ("mean-number", ops.mean, 2.0, 1.0),
-    ("prod-empty", ops.prod, np.zeros((0, 2)), np.zeros((0, 2))),
-    ("prod-empty-rows", lambda x: ops.prod(x, axis=1), np.zeros((0, 2)), np.zeros((0, 2))),
-    ("max-empty-rows", lambda x: ops.max(x, axis=1), np.zeros((0, 2)), np.zeros((0, 2))),
-    ("var-empty-rows", lambda x: ops.var(x, axis=1), np.zeros((0, 2)), np.zeros((0, 2))),
-    ("std-empty-rows", lambda x: ops.std(x, axis=1), np.zeros((0, 2)), np.zeros((0, 2))),
-    ("logsumexp-empty-rows", lambda x: ops.logsumexp(x, axis=1), np.zeros((0, 2)), np.zeros((0, 2))),
+    ("prod-empty", ops.prod, NO_ROWS, NO_ROWS),
+    ("prod-empty-rows", lambda x: ops.prod(x, axis=1), NO_ROWS, NO_ROWS),
+    ("max-empty-rows", lambda x: ops.max(x, axis=1), NO_ROWS, NO_ROWS),
+    ("var-empty-rows", lambda x: ops.var(x, axis=1), NO_ROWS, NO_ROWS),
+    ("std-empty-rows", lambda x: ops.std(x, axis=1), NO_ROWS, NO_ROWS),
+    ("logsumexp-empty-rows", lambda x: ops.logsumexp(x, axis=1), NO_ROWS, NO_ROWS),
     ("cumsum-empty", ops.cumulative_sum, np.zeros(0), np.zeros(0)),
     ("cumprod-empty", ops.cumulative_prod, np.zeros(0), np.zeros(0)),
     ("cumulative-logsumexp-empty", ops.cumulative_logsumexp, np.zeros(0), np.zeros(0)),
@@ -196,7 +203,7 @@ def test_second_derivatives_of_products_with_zeros(backend: str) -> None:
 @pytest.mark.parametrize(("backend", "taped"), WAYS)
 def test_long_axes(backend: str, taped: bool) -> None:
     """Beyond the lengths at which engines go another way."""
-    x = np.random.default_rng(0).permutation(700.0)
+    x = np.random.default_rng(0).permutation(700).astype(float)
     for fn, wanted in (
         (lambda t: ops.topk(t, 2)[0], x >= 698),
         (ops.median, ((x == 349) | (x == 350)) * 0.5),

@@ -54,7 +54,45 @@ def cumulative_sum(x: Array, axis: int) -> Array:
 
 
 def cumulative_prod(x: Array, axis: int) -> Array:
-    return mx.cumprod(x, axis=axis)
+    if not mx.issubdtype(x.dtype, mx.inexact):
+        return mx.cumprod(x, axis=axis)
+    if axis == x.ndim - 1:
+        return _products(x)
+    return mx.moveaxis(_products(mx.moveaxis(x, axis, -1)), -1, axis)
+
+
+# MLX's own gradient is not that of complex numbers, and its derivative is NaN at zeros.
+_products: Any = mx.custom_function(lambda x: mx.cumprod(x, axis=-1))
+
+
+@_products.vjp
+def _products_vjp(x: Array, cotangent: Array, _: Array) -> Array:
+    """A value counts in its own product and in all that follow, each by the values between."""
+    if not x.size:
+        return cotangent
+    values = mx.conjugate(x) if x.dtype == mx.complex64 else x
+    one = mx.ones_like(values[..., :1])
+    a, b = mx.concatenate([values[..., 1:], one], axis=-1), cotangent
+    side, step = x.shape[-1], 1
+    while step < side:  # each step takes in what twice as many places give
+        rest = side - step
+        b = mx.concatenate([b[..., :rest] + a[..., :rest] * b[..., step:], b[..., rest:]], axis=-1)
+        a = mx.concatenate([a[..., :rest] * a[..., step:], a[..., rest:]], axis=-1)
+        step *= 2
+    return mx.concatenate([one, _products(values[..., :-1])], axis=-1) * b
+
+
+@_products.jvp
+def _products_jvp(x: Array, tangent: Array) -> Array:
+    out, moved = x, tangent
+    step = 1
+    while step < x.shape[-1]:
+        one = mx.ones_like(out[..., :step])
+        before = mx.concatenate([one, out[..., :-step]], axis=-1)
+        came = mx.concatenate([mx.zeros_like(one), moved[..., :-step]], axis=-1)
+        out, moved = out * before, moved * before + out * came
+        step *= 2
+    return moved
 
 
 # --- Deviations -----------------------------------------------------------------------------

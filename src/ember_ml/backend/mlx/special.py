@@ -73,6 +73,8 @@ def _bell(x: Array) -> Array:
 def logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     if not axes:
         return mx.array(x)
+    if not x.size:  # MLX refuses to reduce nothing, also along other axes
+        return mx.sum(x, axis=axes, keepdims=keepdims)
     if x.dtype != mx.float64:
         return mx.logsumexp(x.astype(mx.float32), axes, keepdims).astype(x.dtype)
     largest = mx.stop_gradient(mx.max(x, axis=axes, keepdims=True))
