@@ -250,7 +250,7 @@ def _of_values(name: str) -> Kernel:
     def kernel(x: NativeArray) -> NativeArray:
         if not isinstance(x, Tracer):
             return function(x)
-        known = jax.lax.stop_gradient(x)  # jax.grad by itself knows the values
+        known: Any = jax.lax.stop_gradient(x)  # jax.grad by itself knows the values
         if isinstance(known, Tracer):
             raise UnsupportedOpError(
                 f"ops.{name} gives a shape that depends on values, which jit cannot know"

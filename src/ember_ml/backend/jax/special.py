@@ -63,7 +63,7 @@ def logsumexp(x: NativeArray, axes: tuple[int, ...], keepdims: bool) -> NativeAr
 def cumulative_logsumexp(x: NativeArray, axis: int) -> NativeArray:
     wide = _wide(x)
     # Before the first number, sums are -inf, which have no difference: values have no slope there.
-    lowest = jnp.finfo(wide.dtype).min
+    lowest = np.finfo(wide.dtype).min
     out = jax.lax.cumlogsumexp(jnp.where(wide < lowest, lowest, wide), axis)
     return jnp.where(out <= lowest, -jnp.inf, out).astype(x.dtype)
 

@@ -65,7 +65,6 @@ def cumulative_prod(x: Array, axis: int) -> Array:
 _products: Any = mx.custom_function(lambda x: mx.cumprod(x, axis=-1))
 
 
-@_products.vjp
 def _products_vjp(x: Array, cotangent: Array, _: Array) -> Array:
     """A value counts in its own product and in all that follow, each by the values between."""
     if not x.size:
@@ -82,7 +81,6 @@ def _products_vjp(x: Array, cotangent: Array, _: Array) -> Array:
     return mx.concatenate([one, _products(values[..., :-1])], axis=-1) * b
 
 
-@_products.jvp
 def _products_jvp(x: Array, tangent: Array) -> Array:
     out, moved = x, tangent
     step = 1
@@ -93,6 +91,10 @@ def _products_jvp(x: Array, tangent: Array) -> Array:
         out, moved = out * before, moved * before + out * came
         step *= 2
     return moved
+
+
+_products.vjp(_products_vjp)
+_products.jvp(_products_jvp)
 
 
 # --- Deviations -----------------------------------------------------------------------------
