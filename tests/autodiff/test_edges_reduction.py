@@ -129,6 +129,8 @@ CASES: list[tuple[str, Function, Any, Any]] = [
     ("var-empty-rows", lambda x: ops.var(x, axis=1), NO_ROWS, NO_ROWS),
     ("std-empty-rows", lambda x: ops.std(x, axis=1), NO_ROWS, NO_ROWS),
     ("logsumexp-empty-rows", lambda x: ops.logsumexp(x, axis=1), NO_ROWS, NO_ROWS),
+    ("logsumexp-empty", ops.logsumexp, NO_ROWS, NO_ROWS),
+    ("median-empty", lambda x: ops.median(x, axis=0), NO_ROWS, NO_ROWS),
     ("cumsum-empty", ops.cumulative_sum, np.zeros(0), np.zeros(0)),
     ("cumprod-empty", ops.cumulative_prod, np.zeros(0), np.zeros(0)),
     ("cumulative-logsumexp-empty", ops.cumulative_logsumexp, np.zeros(0), np.zeros(0)),

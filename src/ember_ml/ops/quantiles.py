@@ -17,7 +17,7 @@ from ember_ml.ops import dispatch
 from ember_ml.ops.axes import axes_of
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import GradTensor, Tensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.typing import Axis, TensorLike
 
 __all__: list[str] = [
@@ -162,8 +162,8 @@ def _quantile(
     scale = 100.0 if name.endswith("percentile") else 1.0
     parts = _parts(name, q, home, scale)
     if not lines.shape[-1]:
-        spec = lines._spec
-        out = fill(spec.backend.full((*lines.shape[:-1], parts.size), ops.nan, spec), spec)
+        nothing = ops.sum(lines, axis=-1, keepdims=True) + ops.nan
+        out = ops.broadcast_to(nothing, (*lines.shape[:-1], parts.size))
     elif skips or isinstance(parts, Tensor):
         out = _gathered(lines, parts, method, skips)
     else:

@@ -67,10 +67,9 @@ rule("root", _root, inputs=False, output=True)
 
 def _extreme(g: Tensor, y: Tensor, x: Tensor, axis: Any, keepdims: bool) -> Tensor:
     """Shared evenly by all that are equal to the extreme; NaN where that is NaN."""
-    chosen = binary("equal", x, spread(y, x, axis, keepdims))
-    count = convert.cast(reduce("count_nonzero", chosen, axis, keepdims), g.dtype)
-    share = binary("divide", g, count)
-    return binary("multiply", convert.cast(chosen, g.dtype), spread(share, x, axis, keepdims))
+    chosen = convert.cast(binary("equal", x, spread(y, x, axis, keepdims)), g.dtype)
+    share = binary("divide", g, reduce("sum", chosen, axis, keepdims))
+    return binary("multiply", chosen, spread(share, x, axis, keepdims))
 
 
 rule("max", _extreme, output=True)
