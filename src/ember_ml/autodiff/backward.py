@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final
 
+import numpy as np
+
 from ember_ml.autodiff import tape
 from ember_ml.autodiff.tape import Leaf, Node, Part, Rule
 from ember_ml.backend import writes
@@ -70,14 +72,15 @@ def pull_back(
     itself recorded, so that its results can be differentiated.
     """
     targets = None if wanted is None else frozenset(wanted)
-    if create:
-        if tape.is_grad_enabled():
-            return _walk(seeds, targets)
-        with tape.set_grad_enabled(True):
-            return _walk(seeds, targets)
-    natives = {node: g.native for node, g in seeds.items()}
-    specs = {node: g._spec for node, g in seeds.items()}
-    return _walk_natives(natives, specs, targets, retain)
+    with np.errstate(all="ignore"):  # slopes at edges are infinite or NaN, and NumPy would warn
+        if create:
+            if tape.is_grad_enabled():
+                return _walk(seeds, targets)
+            with tape.set_grad_enabled(True):
+                return _walk(seeds, targets)
+        natives = {node: g.native for node, g in seeds.items()}
+        specs = {node: g._spec for node, g in seeds.items()}
+        return _walk_natives(natives, specs, targets, retain)
 
 
 # --- Over native arrays -----------------------------------------------------------------------

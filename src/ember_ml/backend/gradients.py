@@ -49,6 +49,8 @@ class Gradients:
     transforms: bool = False
     # True where `vjp` and `jvp` exist as well.
     transforms_all: bool = False
+    # True where an array has values, and does not tell, while a function of it is transformed.
+    hides: bool = False
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend

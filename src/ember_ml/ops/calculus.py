@@ -292,8 +292,7 @@ def logsumexp(
         tensor = dispatch.lifted("logsumexp", x)
         axes = axes_of("logsumexp", axis, tensor.ndim)
         if not math.prod(tensor.shape[a] for a in axes):
-            empty = ops.sum(tensor, axis=axes, keepdims=keepdims)
-            return ops.full_like(empty, -ops.inf)
+            return ops.sum(tensor, axis=axes, keepdims=keepdims) - ops.inf
         return dispatch.call("logsumexp", tensor, axes, keepdims)
     given = dispatch.aligned("logsumexp", x, b)
     tensor, weights = (dispatch.lifted("logsumexp", one) for one in given)

@@ -137,6 +137,21 @@ def var(x: NativeArray, axes: tuple[int, ...], correction: float, keepdims: bool
     return (total / max(count, 0)).astype(x.dtype)
 
 
+@jax.custom_jvp
+def _root(x: NativeArray) -> NativeArray:
+    return jnp.sqrt(x)
+
+
+@_root.defjvp
+def _root_slope(x: tuple[NativeArray], dx: tuple[NativeArray]) -> tuple[NativeArray, NativeArray]:
+    y = _root(*x)
+    # The slope at zero counts as zero; JAX has infinity there.
+    return y, dx[0] / (2 * jnp.where(y == 0, jnp.inf, y))
+
+
+root: Final = _compiled(_root)
+
+
 # --- Real numbers -------------------------------------------------------------------------------
 
 
@@ -210,7 +225,10 @@ def of_dtype(name: str, dtype: DType) -> Kernel | None:
 
 
 def sort(x: NativeArray, axis: int, descending: bool, stable: bool) -> NativeArray:
-    return jnp.sort(x, axis, descending=descending, stable=stable)
+    if not descending:
+        return jnp.sort(x, axis, stable=stable)
+    # Turned round before as well, so that gradients find equal values in their order.
+    return jnp.flip(jnp.sort(jnp.flip(x, axis), axis, stable=stable), axis)
 
 
 def argsort(x: NativeArray, axis: int, descending: bool, stable: bool) -> NativeArray:
@@ -230,11 +248,18 @@ def _of_values(name: str) -> Kernel:
     function = getattr(jnp, name)
 
     def kernel(x: NativeArray) -> NativeArray:
-        if isinstance(x, Tracer):
+        if not isinstance(x, Tracer):
+            return function(x)
+        known: Any = jax.lax.stop_gradient(x)  # jax.grad by itself knows the values
+        if isinstance(known, Tracer):
             raise UnsupportedOpError(
                 f"ops.{name} gives a shape that depends on values, which jit cannot know"
             )
-        return function(x)
+        if name == "nonzero":
+            return function(known)
+        _, indices, *rest = jnp.unique_all(known)
+        values = x.reshape(-1)[indices]
+        return values if name == "unique_values" else (values, indices, *rest)
 
     return kernel
 
@@ -257,5 +282,6 @@ OVERRIDES: Final[dict[str, Kernel]] = (
     | _REDUCTIONS
 )
 OVERRIDES["var"] = var
+OVERRIDES["root"] = root
 OVERRIDES["stop_gradient"] = jax.lax.stop_gradient
 OVERRIDES.update({name: _of_values(name) for name in ("nonzero", "unique_all", "unique_values")})

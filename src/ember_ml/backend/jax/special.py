@@ -61,7 +61,11 @@ def logsumexp(x: NativeArray, axes: tuple[int, ...], keepdims: bool) -> NativeAr
 
 @partial(jax.jit, static_argnums=1)
 def cumulative_logsumexp(x: NativeArray, axis: int) -> NativeArray:
-    return jax.lax.cumlogsumexp(_wide(x), axis).astype(x.dtype)
+    wide = _wide(x)
+    # Before the first number, sums are -inf, which have no difference: values have no slope there.
+    lowest = np.finfo(wide.dtype).min
+    out = jax.lax.cumlogsumexp(jnp.where(wide < lowest, lowest, wide), axis)
+    return jnp.where(out <= lowest, -jnp.inf, out).astype(x.dtype)
 
 
 def _wide(x: NativeArray) -> NativeArray:

@@ -24,6 +24,7 @@ class MlxGradients(Gradients):
     """
 
     transforms = True
+    hides = True
 
     def value_and_grad(self, function: Function, natives: Natives) -> tuple[list[Any], list[Any]]:
         reached: set[int] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import mlx.core as mx
@@ -30,7 +31,8 @@ def _places(
         return front, indices, (size, *front.shape[1:])
     stride, offsets = flat_parts(values.shape, axis, size)
     flat = indices * stride + mx.array(offsets)
-    return values.reshape(-1), flat.reshape(-1), (values.size // max(values.shape[axis], 1) * size,)
+    lines = math.prod(side for place, side in enumerate(values.shape) if place != axis)
+    return values.reshape(-1), flat.reshape(-1), (lines * size,)
 
 
 def _back(out: Array, like: Array, indices: Array, axis: int, size: int) -> Array:
@@ -40,7 +42,8 @@ def _back(out: Array, like: Array, indices: Array, axis: int, size: int) -> Arra
 
 
 def _sum(front: Array, places: Array, shape: tuple[int, ...]) -> Array:
-    return mx.zeros(shape, dtype=front.dtype).at[places].add(front)
+    out = mx.zeros(shape, dtype=front.dtype)
+    return out.at[places].add(front) if front.size else out  # MLX refuses to add nothing
 
 
 @mx.custom_function

@@ -311,6 +311,7 @@ NOISY: Final = frozenset(
         "prod",
         "reciprocal",
         "remainder",
+        "root",
         "sign",
         "sin",
         "sinh",
@@ -381,6 +382,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
             repeat,
         )
     },
+    "root": np.sqrt,
     "ceil": _integers_stay(np.ceil),
     "floor": _integers_stay(np.floor),
     "trunc": _integers_stay(np.trunc),

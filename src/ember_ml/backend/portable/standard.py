@@ -83,6 +83,11 @@ def reciprocal(xp: Kernels, x: NativeArray) -> NativeArray:
     return xp.divide(xp.full((), 1, x), x)
 
 
+def root(xp: Kernels, x: NativeArray) -> NativeArray:
+    """The square root whose slope at zero counts as zero, for deviations and lengths."""
+    return xp.sqrt(x)
+
+
 def stop_gradient(xp: Kernels, x: NativeArray) -> NativeArray:
     return xp._backend.detach(x)
 
@@ -137,6 +142,7 @@ KERNELS: Final[dict[str, Kernel]] = {
         isin,
         searchsorted,
         reciprocal,
+        root,
         stop_gradient,
         positive,
         hypot,
