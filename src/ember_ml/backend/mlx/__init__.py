@@ -56,6 +56,7 @@ class MlxBackend(Backend):
     namespaces = {"": (mx,), "fft": (mx.fft,)}
     overrides = {
         **elementwise.OVERRIDES,
+        **indexing.OVERRIDES,
         **kernels.OVERRIDES,
         **linearalg.OVERRIDES,
         **network.OVERRIDES,

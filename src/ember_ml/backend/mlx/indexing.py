@@ -7,16 +7,17 @@ the arrays of integers act on the axes that they meet. Masks become arrays of in
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 import numpy as np
 
+from ember_ml.backend.contract import Kernel
 from ember_ml.backend.mlx.elementwise import batched
 from ember_ml.backend.mlx.hosting import evaluated
 from ember_ml.errors import UnsupportedOpError
 
-__all__ = ["get", "put"]
+__all__ = ["OVERRIDES", "get", "put"]
 
 Array = Any  # mx.array; its operators are untyped
 _ALL = slice(None)
@@ -145,7 +146,7 @@ def _span(item: Any) -> int:
 def _integers(item: Array) -> list[Array]:
     """The arrays of integers for an array of integers or a mask."""
     if not _is_mask(item):
-        return [item]
+        return [mx.stop_gradient(item)]
     if not evaluated(item):
         raise UnsupportedOpError(
             "a mask chooses as many elements as it has true values, which are unknown "
@@ -172,3 +173,18 @@ def _moved(x: Array, count: int, source: int, target: int) -> Array:
     rest = [i for i in range(x.ndim) if not source <= i < source + count]
     order = [*rest[:target], *range(source, source + count), *rest[target:]]
     return mx.permute_dims(x, tuple(order))
+
+
+# MLX asks for gradients by indices too, where these were worked out from what it differentiates
+# by, and has none.
+
+
+def take(x: Array, indices: Array, axis: int) -> Array:
+    return mx.take(x, mx.stop_gradient(indices), axis)
+
+
+def take_along_axis(x: Array, indices: Array, axis: int) -> Array:
+    return mx.take_along_axis(x, mx.stop_gradient(indices), axis)
+
+
+OVERRIDES: Final[dict[str, Kernel]] = {"take": take, "take_along_axis": take_along_axis}

@@ -25,6 +25,7 @@ def _places(
     """Values with their scattered axis in front, where they go, and the shape of the result."""
     if not values_known(indices) or require_range(name, np.asarray(indices), size):
         indices = mx.where(indices < 0, indices + size, indices)
+    indices = mx.stop_gradient(indices)  # MLX has no gradient by indices, and asks for it
     if indices.ndim == 1:
         front = mx.moveaxis(values, axis, 0)
         return front, indices, (size, *front.shape[1:])

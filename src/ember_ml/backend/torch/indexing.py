@@ -12,7 +12,7 @@ import torch
 
 from ember_ml.backend.torch.unsigned import as_signed
 
-__all__ = ["get", "put"]
+__all__ = ["get", "put", "turned"]
 
 _ALL = slice(None)
 
@@ -57,7 +57,14 @@ def _indices(chosen: tuple[Any, ...]) -> list[torch.Tensor | None]:
 
 
 def _turn(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
-    return as_signed(x).flip(axes).view(x.dtype) if axes else x
+    return turned(x, axes) if axes else x
+
+
+def turned(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
+    """`x` with some axes in reverse order; torch lacks that for most unsigned integers."""
+    signed = as_signed(x)
+    # A view in another dtype, be it the same, has no gradient.
+    return x.flip(axes) if signed is x else signed.flip(axes).view(x.dtype)
 
 
 def _agreed(key: tuple[Any, ...]) -> bool:
