@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
+import numpy as np
+
 from ember_ml.autodiff import tape
-from ember_ml.autodiff.tape import Leaf, Node, Part
+from ember_ml.autodiff.tape import Kept, KeptPart, Leaf, Node, Part
 from ember_ml.backend import writes
+from ember_ml.backend.gradients import FREED
 from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
 from ember_ml.tensor.core import GradTensor, Tensor, fill
@@ -16,10 +20,6 @@ from ember_ml.tensor.core import GradTensor, Tensor, fill
 __all__ = ["Mold", "leaves_of", "pull_back"]
 
 _BY_ORDER: Final = attrgetter("order")
-_FREED: Final = (
-    "backward() got a graph whose values have been freed by an earlier backward(); "
-    "give retain_graph=True to the first"
-)
 
 
 class Mold:
@@ -73,15 +73,56 @@ def pull_back(
             g = grads.pop(node, None)
             if g is None:
                 continue
+            kind = type(node)
             if targets is None:
-                if type(node) is Leaf:
+                if kind is Leaf:
                     found[node] = g
                     continue
             elif node in targets:
                 found[node] = g
+            if kind is Kept or kind is KeptPart:
+                found[node] = g
             if node.parents:
                 _step(node, g, grads, retain, create)
-    return found
+    g = None
+    return found if create else _apart(found)
+
+
+def _apart(found: dict[Node, Tensor]) -> dict[Node, Tensor]:
+    """Gradients each in memory of its own, to be written to: rules hand on what they were given
+    where nothing is to be done, and kept constants too.
+    """
+    out: dict[Node, Tensor] = {}
+    while found:
+        node, g = found.popitem()
+        native, spec = g.native, g._spec
+        del g  # else it would count
+        if spec.backend.mutable and not (_references(native) == _ALONE and _is_whole(native)):
+            native = spec.backend.copy(native)
+        out[node] = fill(native, spec)
+    return out
+
+
+def _is_whole(native: Any) -> bool:
+    """True for an array that has all of its memory, which nothing else uses."""
+    if type(native) is not np.ndarray or not native.flags.writeable:
+        return False
+    base = native.base
+    return base is None or (type(base) is np.ndarray and _references(base) == _ALONE + 1)
+
+
+def _references(held: Any) -> int:
+    return sys.getrefcount(held) if _COUNTED else -1
+
+
+def _measured() -> int:
+    held = np.empty(0)
+    return _references(held)
+
+
+_COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
+# How many references an array has that one variable holds, as they are counted here.
+_ALONE: Final = _measured() if _COUNTED else 0
 
 
 def _reachable(seeds: Iterable[Node], targets: frozenset[Node] | None) -> list[Node]:
@@ -101,12 +142,12 @@ def _reachable(seeds: Iterable[Node], targets: frozenset[Node] | None) -> list[N
 
 def _step(node: Node, g: Any, grads: dict[Node, Any], retain: bool, create: bool) -> None:
     """Hand the gradient of one result on to those it was made of."""
-    if type(node) is Part:
+    if isinstance(node, Part):
         _gather(node, g, grads)
         return
     rule = node.rule
     if rule is None:
-        raise GradientError(_FREED)
+        raise GradientError(FREED)
     args = _arguments(node, create)
     parents = node.parents
     if rule.joint is None:
@@ -128,7 +169,7 @@ def _step(node: Node, g: Any, grads: dict[Node, Any], retain: bool, create: bool
             continue
         have = grads.get(parent)
         grads[parent] = part if have is None else binary("add", have, part)
-    if not retain:
+    if not retain and (rule.keeps_inputs or rule.keeps_output):
         node.rule = None
         node.kept, node.out = (), None
 
@@ -138,10 +179,11 @@ def _gather(node: Part, g: Tensor, grads: dict[Node, Any]) -> None:
     (whole,) = node.parents
     (place,) = node.options
     if whole is None or whole.rule is None:
-        raise GradientError(_FREED)
-    parts = grads.get(whole)
+        raise GradientError(FREED)
+    parts: list[Any] | None = grads.get(whole)
     if parts is None:
-        parts = grads[whole] = [None] * len(whole.result)
+        parts = [None] * len(whole.result)
+        grads[whole] = parts
     have = parts[place]
     parts[place] = g if have is None else binary("add", have, g)
 

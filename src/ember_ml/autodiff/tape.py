@@ -9,6 +9,7 @@ their tensors later (a write, a rename) changes nothing in what was recorded.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +21,8 @@ from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 
 __all__ = [
+    "Kept",
+    "KeptPart",
     "Leaf",
     "Node",
     "Part",
@@ -62,6 +65,8 @@ class Node:
 
     __slots__ = (
         "__weakref__",
+        "family",
+        "grad",
         "kept",
         "options",
         "order",
@@ -72,6 +77,10 @@ class Node:
         "specs",
         "writes",
     )
+
+    # The gradient, of a Leaf or a Kept; and the views of the tensor, once there are some.
+    grad: Tensor | None
+    family: Any
 
     def __init__(
         self,
@@ -97,15 +106,27 @@ class Node:
 class Leaf(Node):
     """Where a graph begins: a tensor that the user made, and its gradient."""
 
-    __slots__ = ("grad",)
+    __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__(None, (), (), (), (), None, None)
-        self.grad: Tensor | None = None
+        self.grad = None
+
+
+class Kept(Node):
+    """An op whose result keeps its gradient, by `retain_grad`; a node becomes one."""
+
+    __slots__ = ()
 
 
 class Part(Node):
     """One of several results of an op; `options` has its place among them."""
+
+    __slots__ = ()
+
+
+class KeptPart(Part):
+    """One of several results, which keeps its gradient."""
 
     __slots__ = ()
 
@@ -131,7 +152,7 @@ def recorded(
     Inputs are the operands as the kernel got them: in the dtype in which it ran.
     """
     if spec.backend.records:
-        return (fill_grad if native.requires_grad else fill)(native, spec)
+        return _of_engine(native, spec)
     if not _RECORDING.get() or not spec.dtype.is_inexact:
         return fill(native, spec)
     rule = RULES.get(name)
@@ -165,10 +186,7 @@ def recorded_many(
     """The results of an op that gives several arrays, with one record for all."""
     first = results[0][1] if results else None
     if first is None or first.backend.records:
-        return tuple(
-            (fill_grad if getattr(native, "requires_grad", False) else fill)(native, spec)
-            for native, spec in results
-        )
+        return tuple([_of_engine(native, spec) for native, spec in results])
     if not _RECORDING.get():
         return tuple(fill(native, spec) for native, spec in results)
     rule = RULES.get(name) or _rule(name)
@@ -191,6 +209,15 @@ def recorded_many(
             out._node = Part(None, (node,), (), (), (place,), None, None)
         made.append(out)
     return tuple(made)
+
+
+def _of_engine(native: NativeArray, spec: Spec) -> Tensor:
+    """A result in the record that the engine itself keeps."""
+    if not native.requires_grad:
+        return fill(native, spec)
+    if _RECORDING.get():
+        return fill_grad(native, spec)
+    return fill(spec.backend.detach(native), spec)  # in a task: see set_grad_enabled
 
 
 def _shape(x: Tensor) -> tuple[int, ...]:
@@ -221,6 +248,10 @@ def set_grad_enabled(mode: bool) -> Iterator[None]:
     from ember_ml.backend import selection
 
     engine = selection.loaded("torch")
+    if engine is not None and _in_task() and (not mode or engine.is_recording()):
+        # torch's switch is that of the thread, which tasks share: it stays on, and results are
+        # cut off one by one.
+        engine = None
     token = _RECORDING.set(mode)
     try:
         if engine is None:
@@ -230,6 +261,12 @@ def set_grad_enabled(mode: bool) -> Iterator[None]:
                 yield
     finally:
         _RECORDING.reset(token)
+
+
+def _in_task() -> bool:
+    """True within a task of asyncio, which can be left in the middle of a block."""
+    module = sys.modules.get("asyncio")
+    return module is not None and module._get_running_loop() is not None
 
 
 def no_grad() -> Any:

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ember_ml.backend.contract import Backend, NativeArray
 
-__all__ = ["Gradients"]
+__all__ = ["FREED", "Gradients"]
+
+FREED = (
+    "backward() got a graph whose values have been freed by an earlier backward(); "
+    "give retain_graph=True to the first"
+)
 
 Natives = Sequence[Any]
 # A function of native arrays.
@@ -48,6 +53,21 @@ class Gradients:
     def alias(self, native: NativeArray) -> NativeArray:
         """Another name for an array in the engine's own record, to differentiate by."""
         raise NotImplementedError
+
+    def backward(
+        self,
+        result: NativeArray,
+        gradient: NativeArray,
+        inputs: Natives | None,
+        retain: bool,
+        create: bool,
+    ) -> None:
+        """Add the gradients of a result to those that the arrays of the engine carry."""
+        raise NotImplementedError
+
+    def explained(self, error: Exception) -> Exception | None:
+        """The error to raise for a complaint about the engine's own record; None for others."""
+        return None
 
     def pull_back(
         self, results: Natives, gradients: Natives, inputs: Natives, create: bool

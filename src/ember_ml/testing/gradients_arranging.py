@@ -95,7 +95,7 @@ def _writes() -> list[GradientCase]:
                 GradientCase(
                     "index_update",
                     _updating("index_update", key),
-                    (x, np.float64(0.5).reshape(())),
+                    (x, np.array(0.5)),
                     label + "0d",
                 )
             )

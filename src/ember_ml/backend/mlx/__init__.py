@@ -31,7 +31,7 @@ from ember_ml.backend.mlx import (
     windows,
 )
 from ember_ml.backend.mlx.control import MlxControl
-from ember_ml.backend.mlx.gradients import MlxGradients
+from ember_ml.backend.mlx.gradients import TRANSFORMING, MlxGradients
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError
@@ -193,6 +193,10 @@ class MlxBackend(Backend):
 
     def is_traced(self, native: NativeArray) -> bool:
         return not evaluated(native)
+
+    def is_differentiated(self, native: NativeArray) -> bool:
+        # Within a transform arrays have values, and nothing tells them from others.
+        return TRANSFORMING.get() or not evaluated(native)
 
     def detach(self, native: NativeArray) -> NativeArray:
         return mx.stop_gradient(native)

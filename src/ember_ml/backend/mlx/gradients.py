@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Final
 
 import mlx.core as mx
 
 from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack
 
-__all__ = ["MlxGradients"]
+__all__ = ["TRANSFORMING", "MlxGradients"]
+
+# True while a function runs that is being differentiated.
+TRANSFORMING: Final[ContextVar[bool]] = ContextVar("ember_ml mlx transforming", default=False)
+
+
+def _run(function: Function, given: Natives) -> list[Any]:
+    token = TRANSFORMING.set(True)
+    try:
+        return function(given)
+    finally:
+        TRANSFORMING.reset(token)
 
 
 class MlxGradients(Gradients):
@@ -18,7 +30,7 @@ class MlxGradients(Gradients):
 
     def value_and_grad(self, function: Function, natives: Natives) -> tuple[list[Any], list[Any]]:
         def run(*given: Any) -> tuple[Any, ...]:
-            return tuple(function(given))
+            return tuple(_run(function, given))
 
         places = list(range(len(natives)))
         outs, grads = mx.value_and_grad(run, argnums=places)(*natives)
@@ -26,7 +38,7 @@ class MlxGradients(Gradients):
 
     def vjp(self, function: Function, natives: Natives) -> tuple[list[Any], PullBack]:
         def run(*given: Any) -> list[Any]:
-            return function(given)
+            return _run(function, given)
 
         outs = function(natives)
 
@@ -39,7 +51,7 @@ class MlxGradients(Gradients):
         self, function: Function, natives: Natives, tangents: Natives
     ) -> tuple[list[Any], list[Any]]:
         def run(*given: Any) -> list[Any]:
-            return function(given)
+            return _run(function, given)
 
         outs, moved = mx.jvp(run, list(natives), list(tangents))
         return list(outs), list(moved)

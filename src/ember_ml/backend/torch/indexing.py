@@ -62,7 +62,7 @@ def _turn(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
 
 def turned(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
     """`x` with some axes in reverse order; torch lacks that for most unsigned integers."""
-    signed = as_signed(x)
+    signed: torch.Tensor = as_signed(x)
     # A view in another dtype, be it the same, has no gradient.
     return x.flip(axes) if signed is x else signed.flip(axes).view(x.dtype)
 
