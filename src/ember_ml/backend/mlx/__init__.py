@@ -163,7 +163,10 @@ class MlxBackend(Backend):
         target = self.native_dtypes[dtype]
         if native.dtype == target:
             return native
-        with self._placed(dtype if dtype is dtypes.float64 else self.dtype_of(native)):
+        own = self.dtype_of(native)
+        with self._placed(dtype if dtype is dtypes.float64 else own):
+            if own.is_inexact and not dtype.is_inexact:
+                native = mx.stop_gradient(native)  # MLX would take steps for a straight line
             return native.astype(target)
 
     def copy(self, native: NativeArray) -> NativeArray:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.mlx.elementwise import batched
+from ember_ml.backend.mlx.gradients import TRANSFORMING
 from ember_ml.backend.mlx.hosting import evaluated
 from ember_ml.errors import UnsupportedOpError
 
@@ -73,9 +74,18 @@ def put(x: Array, key: tuple[Any, ...], value: Array) -> Array:
     value = _fit(value, (*rest[: plan.place], *common, *rest[plan.place :]))
     if not value.size:
         return target
-    front[tuple(plan.arrays)] = _moved(value, len(common), plan.place, 0)
+    value = _moved(value, len(common), plan.place, 0)
+    front[tuple(plan.arrays)] = _staying(front, plan.arrays, value) if TRANSFORMING.get() else value
     target[plan.basic] = _from_front(front, plan.axes)
     return target
+
+
+def _staying(front: Array, arrays: list[Array], value: Array) -> Array:
+    """A value whose gradient, where a place is named twice, goes to the element that stays."""
+    places = mx.zeros(front.shape, dtype=mx.int64)
+    numbers = mx.arange(1, value.size + 1, dtype=mx.int64).reshape(value.shape)
+    places[tuple(arrays)] = numbers
+    return mx.where(places[tuple(arrays)] == numbers, value, mx.stop_gradient(value))
 
 
 def _fit(value: Array, shape: tuple[int, ...]) -> Array:
@@ -180,10 +190,15 @@ def _moved(x: Array, count: int, source: int, target: int) -> Array:
 
 
 def take(x: Array, indices: Array, axis: int) -> Array:
+    if not x.size or not indices.size:
+        # The gradient of what is empty ends the process, or is refused.
+        return mx.zeros((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), dtype=x.dtype)
     return mx.take(x, mx.stop_gradient(indices), axis)
 
 
 def take_along_axis(x: Array, indices: Array, axis: int) -> Array:
+    if not x.size or not indices.size:
+        return mx.zeros(indices.shape, dtype=x.dtype)
     return mx.take_along_axis(x, mx.stop_gradient(indices), axis)
 
 

@@ -60,6 +60,8 @@ def _product_vjp(primals: Any, cotangent: Array, output: Array) -> tuple[Array, 
     left = _sum(ones, places, target.shape)[places] - ones
     nothing = mx.zeros_like(front)
     others = mx.where(left == 0, rest[places] / filled, nothing)
+    if others.dtype == mx.complex64:
+        others = mx.conjugate(others)
     return cotangent[places] * others, mx.zeros_like(places), mx.zeros_like(target)
 
 

@@ -31,6 +31,8 @@ def get(x: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
 
 def put(x: torch.Tensor, key: tuple[Any, ...], value: torch.Tensor) -> None:
     """`x[key] = value`."""
+    if value.requires_grad and any(map(_is_integers, key)):
+        value = _staying(x, key, value)
     if _agreed(key):
         x[key] = value
         return
@@ -43,6 +45,21 @@ def put(x: torch.Tensor, key: tuple[Any, ...], value: torch.Tensor) -> None:
     if not turned:
         return
     view.copy_(_turn(work, turned))
+
+
+def _is_integers(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.dtype is not torch.bool
+
+
+def _staying(x: torch.Tensor, key: tuple[Any, ...], value: torch.Tensor) -> torch.Tensor:
+    """A value whose gradient, where a key names a place twice, goes to the element that stays."""
+    places = torch.zeros(x.shape, dtype=torch.int64, device=x.device)
+    shape = get(places, key).shape
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = value[0]
+    numbers = torch.arange(1, shape.numel() + 1, device=x.device).reshape(shape)
+    put(places, key, numbers)
+    return torch.where(get(places, key) == numbers, value, value.detach())
 
 
 def _has_unread(chosen: Any) -> bool:
