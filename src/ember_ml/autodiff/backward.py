@@ -8,6 +8,7 @@ itself to be differentiated, gradients are tensors, connected to the graph.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final
@@ -15,9 +16,10 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml.autodiff import tape
-from ember_ml.autodiff.tape import Leaf, Node, Part, Rule
+from ember_ml.autodiff.tape import Kept, KeptPart, Leaf, Node, Part, Rule
 from ember_ml.backend import writes
 from ember_ml.backend.contract import Spec
+from ember_ml.backend.gradients import FREED
 from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
 from ember_ml.tensor.core import GradTensor, Tensor, fill
@@ -25,10 +27,6 @@ from ember_ml.tensor.core import GradTensor, Tensor, fill
 __all__ = ["Mold", "leaves_of", "pull_back", "reaches_beyond"]
 
 _WRITES: Final = writes.STATE
-_FREED: Final = (
-    "backward() got a graph whose values have been freed by an earlier backward(); "
-    "give retain_graph=True to the first"
-)
 
 
 class Mold:
@@ -108,12 +106,13 @@ def _walk_natives(
             heappush(heap, -node.order)
     while heap:
         node, g, spec = pending.pop(-heappop(heap))
-        if inner and node in inner:
+        kind = type(node)
+        if (kind is not Node and (kind is Kept or kind is KeptPart)) or (inner and node in inner):
             found[node] = fill(g, spec)
         rule: Rule | None = node.rule
         if rule is None:
-            if type(node) is not Part:
-                raise GradientError(_FREED)
+            if kind is not Part and kind is not KeptPart:
+                raise GradientError(FREED)
             _gather(node, g, spec, pending, heap)
             continue
         parents = node.parents
@@ -164,13 +163,54 @@ def _walk_natives(
                 else:
                     pending[parent.order] = [parent, made.native, in_specs[place]]
                     heappush(heap, -parent.order)
-        if not retain:
+        if not retain and (rule.keeps_inputs or rule.keeps_output):
             node.rule = None
             node.kept = node.facts = ()
-    for node, (g, spec) in ends.items():
+    g = part = None
+    while ends:
+        node, (g, spec) = ends.popitem()
         if targets is None or node in targets:
             found[node] = fill(g, spec)
-    return found
+    g = None  # or it would count as one more that holds the last
+    seeds.clear()
+    return _apart(found)
+
+
+def _apart(found: dict[Node, Tensor]) -> dict[Node, Tensor]:
+    """Gradients each in memory of its own, to be written to: rules hand on what they were given
+    where nothing is to be done, and kept constants too.
+    """
+    out: dict[Node, Tensor] = {}
+    while found:
+        node, g = found.popitem()
+        native, spec = g.native, g._spec
+        del g  # else it would count
+        if spec.backend.mutable and not (_references(native) == _ALONE and _is_whole(native)):
+            native = spec.backend.copy(native)
+        out[node] = fill(native, spec)
+    return out
+
+
+def _is_whole(native: Any) -> bool:
+    """True for an array that has all of its memory, which nothing else uses."""
+    if type(native) is not np.ndarray or not native.flags.writeable:
+        return False
+    base = native.base
+    return base is None or (type(base) is np.ndarray and _references(base) == _ALONE + 1)
+
+
+def _references(held: Any) -> int:
+    return sys.getrefcount(held) if _COUNTED else -1
+
+
+def _measured() -> int:
+    held = np.empty(0)
+    return _references(held)
+
+
+_COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
+# How many references an array has that one variable holds, as they are counted here.
+_ALONE: Final = _measured() if _COUNTED else 0
 
 
 def _as_tensor(g: Any, spec: Any, result: Any) -> Any:
@@ -185,7 +225,7 @@ def _gather(node: Part, g: Any, spec: Spec, pending: dict[int, list[Any]], heap:
     (whole,) = node.parents
     (place,) = node.options
     if whole is None or whole.rule is None:
-        raise GradientError(_FREED)
+        raise GradientError(FREED)
     order = whole.order
     if order not in pending:
         pending[order] = [whole, [None] * len(whole.result), spec]
@@ -217,7 +257,12 @@ def _walk(seeds: Mapping[Node, Tensor], targets: frozenset[Node] | None) -> dict
     found: dict[Node, Tensor] = {}
     while heap:
         node, g = pending.pop(-heappop(heap))
-        if node in targets if targets is not None else type(node) is Leaf:
+        kind = type(node)
+        if (
+            kind is Kept
+            or kind is KeptPart
+            or (node in targets if targets is not None else kind is Leaf)
+        ):
             found[node] = g
         rule = node.rule
         if rule is not None:
@@ -226,18 +271,18 @@ def _walk(seeds: Mapping[Node, Tensor], targets: frozenset[Node] | None) -> dict
             needs = [parent is not None and parent.order >= first for parent in node.parents]
             for place, part in _parts(node, rule, g, needs, True):
                 add(node.parents[place], part)
-        elif type(node) is Part:
+        elif kind is Part or kind is KeptPart:
             (whole,) = node.parents
             if whole is None or whole.rule is None:
-                raise GradientError(_FREED)
+                raise GradientError(FREED)
             if whole.order not in pending:
                 pending[whole.order] = [whole, [None] * len(whole.result)]
                 heappush(heap, -whole.order)
             parts = pending[whole.order][1]
             have = parts[node.options[0]]
             parts[node.options[0]] = g if have is None else binary("add", have, g)
-        elif type(node) is not Leaf:
-            raise GradientError(_FREED)
+        elif kind is not Leaf:
+            raise GradientError(FREED)
     return found
 
 

@@ -9,6 +9,7 @@ their tensors later (a write, a rename) changes nothing in what was recorded.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = [
+    "Kept",
+    "KeptPart",
     "Leaf",
     "Node",
     "Part",
@@ -72,7 +75,11 @@ RULES: Final[dict[str, Rule]] = {}
 class Node:
     """One op that was run on tensors that need gradients."""
 
-    __slots__ = ("__weakref__", "facts", "kept", "order", "parents", "rule")
+    __slots__ = ("__weakref__", "facts", "family", "grad", "kept", "order", "parents", "rule")
+
+    # The gradient, of a Leaf or a Kept; and the views of the tensor, once there are some.
+    grad: Tensor | None
+    family: Any
 
     def __init__(
         self,
@@ -136,19 +143,31 @@ LEAVES: Final = _Leaves()
 class Leaf(Node):
     """Where a graph begins: a tensor that the user made, and its gradient."""
 
-    __slots__ = ("grad",)
+    __slots__ = ()
 
     def __init__(self) -> None:
         self.order = _next_order()
         self.rule = None
         self.parents = ()
-        self.grad: Tensor | None = None
+        self.grad = None
         _WRITES.watching = True
         LEAVES.made = True
 
 
+class Kept(Node):
+    """An op whose result keeps its gradient, by `retain_grad`; a node becomes one."""
+
+    __slots__ = ()
+
+
 class Part(Node):
     """One of several results of an op; `options` has its place among them."""
+
+    __slots__ = ()
+
+
+class KeptPart(Part):
+    """One of several results, which keeps its gradient."""
 
     __slots__ = ()
 
@@ -193,7 +212,10 @@ def leaf(native: NativeArray, spec: Spec) -> Tensor:
 
 def _as_torch_says(native: NativeArray, spec: Spec) -> Tensor:
     """A result of an engine with a record of its own: it knows whether gradients are needed."""
-    out = _blank_grad() if native.requires_grad else blank()
+    needed = native.requires_grad
+    if needed and _BLOCKS.open and not _RECORDING.get():  # in a task: see set_grad_enabled
+        native, needed = spec.backend.detach(native), False
+    out = _blank_grad() if needed else blank()
     out.native = native
     out._spec = spec
     return out
@@ -304,10 +326,7 @@ def recorded_many(
     """The results of an op that gives several arrays, with one record for all."""
     first = results[0][1] if results else None
     if first is None or first.backend.records:
-        return tuple(
-            (fill_grad if getattr(native, "requires_grad", False) else fill)(native, spec)
-            for native, spec in results
-        )
+        return tuple([_of_engine(native, spec) for native, spec in results])
     if not _RECORDING.get():
         return tuple(fill(native, spec) for native, spec in results)
     rule = RULES.get(name) or _rule(name)
@@ -377,7 +396,9 @@ class set_grad_enabled(ContextDecorator):
     def __enter__(self) -> None:
         engine = selection.loaded("torch")
         inner = None
-        if engine is not None:
+        # torch's switch is that of the thread, which tasks share: there it stays on, and results
+        # are cut off one by one.
+        if engine is not None and not (_in_task() and (not self._mode or engine.is_recording())):
             inner = engine.recording(self._mode)
             inner.__enter__()
         with _LOCK:
@@ -396,6 +417,12 @@ class set_grad_enabled(ContextDecorator):
             _BLOCKS.open -= 1
         if inner is not None:
             inner.__exit__(kind, error, trace)
+
+
+def _in_task() -> bool:
+    """True within a task of asyncio, which can be left in the middle of a block."""
+    module = sys.modules.get("asyncio")
+    return module is not None and module._get_running_loop() is not None
 
 
 def no_grad() -> set_grad_enabled:

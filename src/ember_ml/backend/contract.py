@@ -494,9 +494,17 @@ class Backend(ABC):
         """A block in which the engine's own record of gradients is kept, or is not."""
         return nullcontext()
 
+    def is_recording(self) -> bool:
+        """True where the engine itself records, in the block that runs now."""
+        return False
+
     def require_grad(self, native: NativeArray) -> NativeArray:
         """An array that the engine's own differentiation, where it has one, records."""
         return native
+
+    def is_differentiated(self, native: NativeArray) -> bool:
+        """True where an array may be one that a transform of the engine differentiates by."""
+        return self.is_traced(native)
 
     def detach(self, native: NativeArray) -> NativeArray:
         """The array cut off from the engine's own differentiation."""

@@ -14,7 +14,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 if TYPE_CHECKING:
     from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
 
-__all__ = ["Function", "FunctionWithAux", "Gradients", "Natives", "PullBack", "transformed"]
+__all__ = [
+    "FREED",
+    "TRANSFORMING",
+    "Function",
+    "FunctionWithAux",
+    "Gradients",
+    "Natives",
+    "PullBack",
+    "transformed",
+]
+
+FREED = (
+    "backward() got a graph whose values have been freed by an earlier backward(); "
+    "give retain_graph=True to the first"
+)
 
 R = TypeVar("R")
 Natives = Sequence[Any]
@@ -26,18 +40,18 @@ FunctionWithAux = Callable[[Natives], tuple[list[Any], list[Any]]]
 PullBack = Callable[[Natives], list[Any]]
 
 # True while an engine's own transform runs a function.
-_TRANSFORMING: Final[ContextVar[bool]] = ContextVar("ember_ml transforming", default=False)
+TRANSFORMING: Final[ContextVar[bool]] = ContextVar("ember_ml transforming", default=False)
 
 
 def transformed(function: Callable[[Natives], R]) -> Callable[[Natives], R]:
     """A function that knows while it runs that an engine's own transform differentiates it."""
 
     def run(natives: Natives) -> R:
-        token = _TRANSFORMING.set(True)
+        token = TRANSFORMING.set(True)
         try:
             return function(natives)
         finally:
-            _TRANSFORMING.reset(token)
+            TRANSFORMING.reset(token)
 
     return run
 
@@ -86,7 +100,7 @@ class Gradients:
 
     def transforming(self, natives: Natives) -> bool:
         """True where the engine's own transform is differentiating what is done to the arrays."""
-        return _TRANSFORMING.get()
+        return TRANSFORMING.get()
 
     def custom(
         self,
@@ -109,6 +123,21 @@ class Gradients:
     def reaches_beyond(self, results: Natives, inputs: Natives) -> bool:
         """True where results depend on arrays in the engine's own record besides the inputs."""
         raise NotImplementedError
+
+    def backward(
+        self,
+        result: NativeArray,
+        gradient: NativeArray,
+        inputs: Natives | None,
+        retain: bool,
+        create: bool,
+    ) -> None:
+        """Add the gradients of a result to those that the arrays of the engine carry."""
+        raise NotImplementedError
+
+    def explained(self, error: Exception) -> Exception | None:
+        """The error to raise for a complaint about the engine's own record; None for others."""
+        return None
 
     def pull_back(
         self, results: Natives, gradients: Natives, inputs: Natives, create: bool, retain: bool

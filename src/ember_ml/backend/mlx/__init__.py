@@ -16,6 +16,7 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
+from ember_ml.backend.gradients import TRANSFORMING
 from ember_ml.backend.mlx import (
     elementwise,
     indexing,
@@ -56,6 +57,7 @@ class MlxBackend(Backend):
     namespaces = {"": (mx,), "fft": (mx.fft,)}
     overrides = {
         **elementwise.OVERRIDES,
+        **indexing.OVERRIDES,
         **kernels.OVERRIDES,
         **linearalg.OVERRIDES,
         **network.OVERRIDES,
@@ -162,7 +164,10 @@ class MlxBackend(Backend):
         target = self.native_dtypes[dtype]
         if native.dtype == target:
             return native
-        with self._placed(dtype if dtype is dtypes.float64 else self.dtype_of(native)):
+        own = self.dtype_of(native)
+        with self._placed(dtype if dtype is dtypes.float64 else own):
+            if own.is_inexact and not dtype.is_inexact:
+                native = mx.stop_gradient(native)  # MLX would take steps for a straight line
             return native.astype(target)
 
     def copy(self, native: NativeArray) -> NativeArray:
@@ -192,6 +197,10 @@ class MlxBackend(Backend):
 
     def is_traced(self, native: NativeArray) -> bool:
         return not evaluated(native)
+
+    def is_differentiated(self, native: NativeArray) -> bool:
+        # Within a transform arrays have values, and nothing tells them from others.
+        return TRANSFORMING.get() or not evaluated(native)
 
     def detach(self, native: NativeArray) -> NativeArray:
         return mx.stop_gradient(native)

@@ -26,6 +26,7 @@ def _places(
     """Values with their scattered axis in front, where they go, and the shape of the result."""
     if not values_known(indices) or require_range(name, np.asarray(indices), size):
         indices = mx.where(indices < 0, indices + size, indices)
+    indices = mx.stop_gradient(indices)  # MLX has no gradient by indices, and asks for it
     if indices.ndim == 1:
         front = mx.moveaxis(values, axis, 0)
         return front, indices, (size, *front.shape[1:])
@@ -62,6 +63,8 @@ def _product_vjp(primals: Any, cotangent: Array, output: Array) -> tuple[Array, 
     left = _sum(ones, places, target.shape)[places] - ones
     nothing = mx.zeros_like(front)
     others = mx.where(left == 0, rest[places] / filled, nothing)
+    if others.dtype == mx.complex64:
+        others = mx.conjugate(others)
     return cotangent[places] * others, mx.zeros_like(places), mx.zeros_like(target)
 
 

@@ -163,8 +163,7 @@ class TorchBackend(Backend):
 
     def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         _require_own_memory(native)
-        if _recorded(native) or hosting.is_borrowed(native):
-            # torch refuses to overwrite what a gradient may need.
+        if hosting.is_borrowed(native):
             native = native.clone()
         elif self.shares_memory(native, value):
             value = value.clone()
@@ -173,7 +172,7 @@ class TorchBackend(Backend):
 
     def assign(self, native: NativeArray, value: NativeArray) -> NativeArray:
         _require_own_memory(native)
-        if _recorded(native) or hosting.is_borrowed(native):
+        if hosting.is_borrowed(native):
             return value
         return native.copy_(value)
 
@@ -219,8 +218,14 @@ class TorchBackend(Backend):
     def recording(self, mode: bool) -> AbstractContextManager[Any]:
         return torch.set_grad_enabled(mode)
 
+    def is_recording(self) -> bool:
+        return torch.is_grad_enabled()
+
     def require_grad(self, native: NativeArray) -> NativeArray:
-        return native if native.requires_grad else native.detach().requires_grad_()
+        if native.requires_grad:
+            return native
+        # A leaf is written to by whoever trains it: in memory of its own.
+        return (native.clone() if self.is_borrowed(native) else native.detach()).requires_grad_()
 
     def detach(self, native: NativeArray) -> NativeArray:
         return native.detach()
@@ -293,11 +298,6 @@ def _plain(native: NativeArray) -> NativeArray:
     if native.requires_grad:
         native = native.detach()
     return native.resolve_conj().resolve_neg().cpu()
-
-
-def _recorded(native: NativeArray) -> bool:
-    """True where torch would record a write for gradients."""
-    return bool(native.requires_grad) and torch.is_grad_enabled()
 
 
 def _require_own_memory(native: NativeArray) -> None:

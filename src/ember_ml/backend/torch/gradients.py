@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ember_ml.backend.gradients import Gradients, Natives, PullBack
-from ember_ml.errors import GradientError
+from ember_ml.backend.gradients import FREED, Gradients, Natives, PullBack
+from ember_ml.errors import EmberError, GradientError
 
 if TYPE_CHECKING:
     from ember_ml.backend.contract import Kernel, NativeArray
@@ -47,15 +47,48 @@ class TorchGradients(Gradients):
     def pull_back(
         self, results: Natives, gradients: Natives, inputs: Natives, create: bool, retain: bool
     ) -> list[Any]:
-        found = torch.autograd.grad(
-            results,
-            inputs,
-            gradients,
-            retain_graph=retain or create,
-            create_graph=create,
-            allow_unused=True,
-        )
+        try:
+            found = torch.autograd.grad(
+                results,
+                inputs,
+                gradients,
+                retain_graph=retain or create,
+                create_graph=create,
+                allow_unused=True,
+            )
+        except RuntimeError as error:
+            raise self.explained(error) or error from error
         return list(found) if create else _apart(found, gradients)
+
+    def backward(
+        self,
+        result: NativeArray,
+        gradient: NativeArray,
+        inputs: Natives | None,
+        retain: bool,
+        create: bool,
+    ) -> None:
+        try:
+            result.backward(gradient, retain_graph=retain, create_graph=create, inputs=inputs)
+        except RuntimeError as error:
+            raise self.explained(error) or error from error
+
+    def explained(self, error: Exception) -> Exception | None:
+        text = str(error)
+        if not isinstance(error, RuntimeError) or isinstance(error, EmberError):
+            return None
+        if "a second time" in text:
+            return GradientError(FREED)
+        if "modified by an inplace operation" in text:
+            return GradientError(
+                "a tensor that a gradient needs was written to after it was used; "
+                f"write to a .copy() instead ({text.partition('Hint')[0].strip()})"
+            )
+        if "in-place" in text or "inplace" in text or "leaf" in text:
+            return GradientError(
+                f"this write would lose gradients; write to a .copy() instead ({text})"
+            )
+        return None
 
     def pull_rows(
         self, result: NativeArray, rows: NativeArray, inputs: Natives, create: bool
