@@ -326,7 +326,7 @@ def recorded_many(
     """The results of an op that gives several arrays, with one record for all."""
     first = results[0][1] if results else None
     if first is None or first.backend.records:
-        return tuple([_of_engine(native, spec) for native, spec in results])
+        return tuple([_as_torch_says(native, spec) for native, spec in results])
     if not _RECORDING.get():
         return tuple(fill(native, spec) for native, spec in results)
     rule = RULES.get(name) or _rule(name)
