@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -103,12 +103,12 @@ def pinv(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
         return manipulation.reshape(
             tensor, (*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2])
         ).copy()
-    u, s, vh = svd(tensor, full_matrices=False)
-    small = elementwise.less_equal(s, cutoff(tensor, s, rtol))
-    inverse = where(small, 0.0, elementwise.divide(1.0, where(small, 1.0, s)))
-    v, uh = adjoint(vh), adjoint(u)
-    scaled = elementwise.multiply(manipulation.expand_dims(inverse, -1), uh)
-    return dispatch.binary("matmul", v, scaled)
+    real = dtypes.real_of(tensor.dtype)
+    share: Any = max(tensor.shape[-2:]) * dtypes.float_limits(real).eps
+    if rtol is not None:
+        share = convert.cast(convert.to_tensor(rtol, tensor._spec.backend), real).native
+    # Not of svd: its gradients are not finite where singular values are equal, this one's are.
+    return dispatch.call("linalg.pinv", tensor, share)
 
 
 @op("linalg.matrix_rank", accepts=LINALG, lift="float", result="index")
@@ -244,7 +244,7 @@ def lu_solve(
     if adjoint:
         out = _adjoint_solution(both, order, right)
     else:
-        moved = _rows_at(right, order)
+        moved = rows_at(right, order)
         half = pair("linalg.solve_triangular", both, moved, True, True)
         out = pair("linalg.solve_triangular", both, half, False, False)
     return manipulation.squeeze(out, -1) if vector else out
@@ -265,10 +265,10 @@ def _adjoint_solution(both: Tensor, order: Tensor, b: Tensor) -> Tensor:
     turned = adjoint(both)
     half = pair("linalg.solve_triangular", turned, b, True, False)
     out = pair("linalg.solve_triangular", turned, half, False, True)
-    return _rows_at(out, argsort(order, axis=-1))
+    return rows_at(out, argsort(order, axis=-1))
 
 
-def _rows_at(x: Tensor, order: Tensor) -> Tensor:
+def rows_at(x: Tensor, order: Tensor) -> Tensor:
     """The rows of matrices in another order, that of each stack its own."""
     shape = broadcast("linalg.lu_solve", [x.shape[:-2], order.shape[:-1]])
     x = manipulation.broadcast_to(x, (*shape, *x.shape[-2:]))
