@@ -45,7 +45,7 @@ def _as_operand(g: Tensor, x: Any, *axes: int) -> Tensor:
 
 
 def _weighted(g: Tensor, axis: int, points: int, middle: float) -> Tensor:
-    """Bins that stand for two of all `points` times a factor; the first and the last stand alone."""
+    """Bins times a factor, but for those that stand for one of `points`: the first, the middle."""
     factors = np.full(g.shape[axis], middle)
     factors[0] = 1
     if points % 2 == 0:

@@ -87,7 +87,7 @@ def differentiable(name: str, kernel: Kernel, rule: Callable[..., Any]) -> Kerne
 
 
 def taped_rule(backend: Backend, name: str) -> Callable[..., Any]:
-    """The rule of our tape for a kernel, as MLX asks for it: `rule(inputs, cotangents, outputs)`."""
+    """Our tape's rule of a kernel, as MLX asks for it: `rule(inputs, cotangents, outputs)`."""
 
     def pull(inputs: Any, cotangents: Any, outputs: Any) -> Any:
         # What MLX differentiates is built long after backends are loaded, and rules need backends.
