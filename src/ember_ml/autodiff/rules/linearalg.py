@@ -149,7 +149,7 @@ def _det(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
 
 
 def _cofactors(x: Tensor, singular: Tensor) -> Tensor:
-    """Of singular matrices: with s one singular value less, each as often as there are values."""
+    """Those of singular matrices, by products of all singular values but one."""
     side = x.shape[-1]
     # Others are replaced by a matrix whose own factors have finite gradients.
     other = constant(np.diag(np.arange(side, 0.0, -1.0)).astype(x.dtype.numpy), x)
@@ -157,6 +157,7 @@ def _cofactors(x: Tensor, singular: Tensor) -> Tensor:
     others = ops.expand_dims(s, -2) * constant(1 - np.eye(side, dtype=s.dtype.numpy), s)
     left_out = ops.prod(others + identity_of(others), axis=-1)
     turn = ops.linalg.det(u) * ops.linalg.det(vh)
+    turn = ops.conj(turn) if turn.dtype.is_complex else turn
     return ops.expand_dims(turn, (-2, -1)) * (_times_columns(u, left_out) @ vh)
 
 

@@ -60,6 +60,45 @@ def eigh(x: Tensor) -> Any:
     return torch.linalg.eigh(x)
 
 
+class _Determinant(torch.autograd.Function):
+    """torch's own gives zero for the gradient of most singular matrices; here it is cofactors."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Any:
+        return torch.linalg.det(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, y = ctx.saved_tensors
+        singular, side = (y == 0)[..., None, None], x.shape[-1]
+        regular = torch.where(singular, torch.eye(side, dtype=x.dtype, device=x.device), x)
+        by_inverse = (y[..., None, None] * torch.linalg.inv(regular)).mH
+        # Of others, products of all singular values but one.
+        distinct = torch.arange(side, 0, -1, dtype=x.dtype, device=x.device).diag()
+        u, s, vh = torch.linalg.svd(torch.where(singular, x, distinct))
+        one = torch.eye(side, dtype=torch.bool, device=x.device)
+        left_out = torch.where(one, 1, s[..., None, :]).prod(-1)
+        turn = (torch.linalg.det(u) * torch.linalg.det(vh)).conj()[..., None, None]
+        found = turn * ((u * left_out[..., None, :]) @ vh)
+        return grads[0][..., None, None] * torch.where(singular, found, by_inverse)
+
+
+def det(x: Tensor) -> Any:
+    if not _differentiated(x) or not x.numel():
+        return torch.linalg.det(x)
+    if readable(x):
+        out = torch.linalg.det(x)
+        if bool((out != 0).all()):
+            return out
+    return _Determinant.apply(x)
+
+
 def pinv(x: Tensor, rtol: Any) -> Any:
     _require_finite("pinv", x)
     return torch.linalg.pinv(x, rtol=rtol)
@@ -99,6 +138,6 @@ OVERRIDES: Final[dict[str, Kernel]] = {
         f"linalg.{kernel.__name__}": kernel
         for kernel in (solve_triangular, lu_factor, permutation_of_pivots)
     },
-    **{f"linalg.{kernel.__name__}": kernel for kernel in (euclidean, eigh, pinv, qr, svd)},
+    **{f"linalg.{kernel.__name__}": kernel for kernel in (det, euclidean, eigh, pinv, qr, svd)},
     "linalg.expm": torch.linalg.matrix_exp,
 }
