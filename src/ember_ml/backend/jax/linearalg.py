@@ -86,6 +86,13 @@ def svd(x: NativeArray, full_matrices: bool) -> tuple[NativeArray, ...]:
     return tuple(jnp.linalg.svd(x, full_matrices=full_matrices))
 
 
+def det(x: NativeArray) -> NativeArray:
+    # Up to three rows JAX multiplies out.
+    if x.shape[-1] < 4 or not isinstance(x, Tracer):
+        return jnp.linalg.det(x)
+    return _det(x)
+
+
 def pinv(x: NativeArray, rtol: Any) -> NativeArray:
     _require_finite("linalg.pinv", x)
     return jnp.linalg.pinv(x, rtol=rtol)
@@ -176,6 +183,37 @@ def _completed(own: NativeArray, moved: NativeArray, rest: NativeArray) -> Nativ
     if not rest.shape[-1]:
         return moved
     return jnp.concatenate([moved, -_product(own, _adjoint(moved), rest)], -1)
+
+
+@jax.custom_jvp
+def _det(x: NativeArray) -> NativeArray:
+    """JAX's own gradient of singular matrices is zero where the last pivot is not."""
+    return jnp.linalg.det(x)
+
+
+@_det.defjvp
+def _det_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    out = _det(x)
+    return out, jnp.sum(_cofactors(x, out) * t, (-2, -1))
+
+
+def _cofactors(x: NativeArray, out: NativeArray) -> NativeArray:
+    singular = (out == 0)[..., None, None]
+    side = x.shape[-1]
+    regular = jnp.where(singular, jnp.eye(side, dtype=x.dtype), x)
+    found = jnp.matrix_transpose(out[..., None, None] * jnp.linalg.inv(regular))
+
+    def of_singular(x: NativeArray) -> NativeArray:
+        """By products of all singular values but one."""
+        distinct = jnp.diag(jnp.arange(side, 0, -1).astype(x.dtype))
+        u, s, vh = _svd(jnp.where(singular, x, distinct), False)
+        left_out = jnp.prod(jnp.where(jnp.eye(side, dtype=bool), 1, s[..., None, :]), -1)
+        turn = (jnp.linalg.det(u) * jnp.linalg.det(vh))[..., None, None]
+        products = turn * jnp.conj(_product(u * left_out[..., None, :], vh))
+        return jnp.where(singular, products, found)
+
+    return lax.cond(singular.any(), of_singular, lambda x: found, x)
 
 
 @jax.custom_jvp
@@ -287,7 +325,7 @@ def _squared(x: NativeArray, counts: NativeArray, steps: int) -> NativeArray:
 
 OVERRIDES: Final[dict[str, Kernel]] = {
     f"linalg.{kernel.__name__}": kernel
-    for kernel in (cholesky, eig, eigvals, eigh, eigvalsh, inv, pinv, qr, solve, svd, svdvals)
+    for kernel in (cholesky, det, eig, eigvals, eigh, eigvalsh, inv, pinv, qr, solve, svd, svdvals)
 } | {
     f"linalg.{kernel.__name__}": kernel
     for kernel in (solve_triangular, lu_factor, permutation_of_pivots, expm, euclidean)

@@ -80,7 +80,7 @@ class _Determinant(torch.autograd.Function):
         regular = torch.where(singular, torch.eye(side, dtype=x.dtype, device=x.device), x)
         by_inverse = (y[..., None, None] * torch.linalg.inv(regular)).mH
         # Of others, products of all singular values but one.
-        distinct = torch.arange(side, 0, -1, dtype=x.dtype, device=x.device).diag()
+        distinct = torch.arange(side, 0, -1, device=x.device).to(x.dtype).diag()
         u, s, vh = torch.linalg.svd(torch.where(singular, x, distinct))
         one = torch.eye(side, dtype=torch.bool, device=x.device)
         left_out = torch.where(one, 1, s[..., None, :]).prod(-1)
