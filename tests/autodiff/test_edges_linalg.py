@@ -164,6 +164,14 @@ def test_equal_values_have_gradients(backend: str, fn: Callable[..., Any]) -> No
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_values_of_matrices_without_full_rank(backend: str, dtype: str) -> None:
+    x = np.array([[3.0, 0.0], [0.0, 0.0], [4.0, 0.0]], dtype)
+    (g,) = _grad(backend, lambda x: ops.linalg.svd(x).S[0], x)
+    np.testing.assert_allclose(g, x / 5, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("fn", [
     lambda x: ops.sum(ops.linalg.eigh(x).eigenvectors * ops.asarray(np.arange(9.0).reshape(3, 3))),
     lambda x: ops.sum(ops.linalg.svd(x).U * ops.asarray(np.arange(9.0).reshape(3, 3))),

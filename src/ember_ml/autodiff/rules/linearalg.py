@@ -55,10 +55,6 @@ def _on_diagonal(values: Tensor, dtype: Any) -> Tensor:
     return ops.expand_dims(convert.cast(values, dtype), -1) * one
 
 
-def _skew(x: Tensor) -> Tensor:
-    return x - adjoint(x)
-
-
 def _hermitian(x: Tensor) -> Tensor:
     return (x + adjoint(x)) * 0.5
 
@@ -78,21 +74,24 @@ def _behind_upper(x: Tensor, u: Tensor) -> Tensor:
     return adjoint(_solved(u, adjoint(x), False))
 
 
-def _gaps(values: Tensor, *unused: Tensor) -> Tensor:
-    """The difference of each value (column) from each other (row); one on the diagonal.
-
-    Engines that do not tell what was not used give zeros for its gradient: these then are divided
-    by one where values are equal.
-    """
+def _gaps(values: Tensor, unused: list[Tensor]) -> Tensor:
+    """The difference of each value (column) from each other (row); one on the diagonal."""
     gaps = ops.expand_dims(values, -2) - ops.expand_dims(values, -1)
-    one = identity_of(gaps)
-    idle: Any = None
+    return _divisor(gaps + identity_of(gaps), unused)
+
+
+def _divisor(x: Tensor, unused: list[Tensor]) -> Tensor:
+    """Numbers by which gradients are divided.
+
+    Engines that do not tell which results were not used give zeros for their gradients: where all
+    are zero, what is zero here is replaced by one.
+    """
+    idle: Any = True
     for g in unused:
-        none = ops.all(g == 0, axis=(-2, -1), keepdims=True)
-        idle = none if idle is None else ops.logical_and(idle, none)
-    if idle is not None:
-        one = ops.where(ops.logical_and(gaps == 0, idle), 1.0, one)
-    return gaps + one
+        none = ops.all(g == 0, axis=(-2, -1), keepdims=x.ndim == g.ndim)
+        none = none if x.ndim == g.ndim else ops.expand_dims(none, -1)
+        idle = none if idle is True else ops.logical_and(idle, none)
+    return ops.where(ops.logical_and(x == 0, idle), 1.0, x)
 
 
 # --- Solutions --------------------------------------------------------------------------------
@@ -238,7 +237,7 @@ def _eigh(
         # dV = V @ (F * (V.H @ dx @ V)), with F one over the gaps.
         mixed = adjoint(vectors) @ by_vectors
         off = mixed - _diagonal_of(mixed)
-        inner = off / convert.cast(_gaps(values, by_vectors), off.dtype)
+        inner = off / convert.cast(_gaps(values, [by_vectors]), off.dtype)
     if by_values is not None:
         on = _on_diagonal(by_values, vectors.dtype)
         inner = on if inner is None else inner + on
@@ -267,7 +266,7 @@ def _eig(
         lengths = convert.cast(ops.real(ops.linalg.diagonal(mixed)), mixed.dtype)
         mixed = mixed - _times_columns(turned @ vectors, lengths)
         off = mixed - _diagonal_of(mixed)
-        inner = off / ops.conj(_gaps(values, by_vectors))
+        inner = off / ops.conj(_gaps(values, [by_vectors]))
     if by_values is not None:
         on = _on_diagonal(by_values, vectors.dtype)
         inner = on if inner is None else inner + on
@@ -295,7 +294,7 @@ def _svd(
     vh = adjoint(v)
     inner = None if by_s is None else _on_diagonal(by_s, u.dtype)
     beyond: list[Tensor] = []
-    parts = []
+    parts: list[Tensor | None] = []
     for basis, g, tall in ((u, by_u, rows > side), (v, by_v, columns > side)):
         if g is None:
             parts.append(None)
@@ -304,7 +303,7 @@ def _svd(
         parts.append(mixed)
         if tall:
             rest = g - basis @ mixed  # what is outside of the basis
-            outer = _times_columns(rest, 1 / s)
+            outer = _times_columns(rest, 1 / _divisor(s, [g]))
             beyond.append(outer @ vh if basis is u else u @ adjoint(outer))
     if parts[0] is not None or parts[1] is not None:
         mixed = _mixed(parts[0], parts[1], s, [g for g in (by_u, by_v) if g is not None])
@@ -317,24 +316,23 @@ def _svd(
 
 def _mixed(by_u: Tensor | None, by_v: Tensor | None, s: Tensor, unused: list[Tensor]) -> Tensor:
     """How the bases turn within themselves: with F = 1 / (s_j^2 - s_i^2) off the diagonal."""
-    gaps = _gaps(s * s, *unused)
-    out: Any = None
-    phase: Any = None
-    if by_u is not None:
-        skew = _skew(by_u)
-        part = skew - _diagonal_of(skew)
-        out = _times_columns(part / convert.cast(gaps, part.dtype), s)
-        phase = _diagonal_of(skew)
-    if by_v is not None:
-        skew = _skew(by_v)
-        part = skew - _diagonal_of(skew)
-        part = _times_rows(s, part / convert.cast(gaps, part.dtype))
-        out = part if out is None else out + part
-        phase = -_diagonal_of(skew) if phase is None else (phase - _diagonal_of(skew)) * 0.5
-    if out.dtype.is_complex:
-        # The phases of a pair of vectors turn against each other.
-        out = out + _times_columns(phase, 0.5 / s)
-    return out
+    gaps = _gaps(s * s, unused)
+    sides: list[Tensor] = []
+    phases: list[Tensor] = []
+    for mixed in (by_u, by_v):
+        if mixed is None:
+            continue
+        skew = mixed - adjoint(mixed)
+        alone = _diagonal_of(skew)
+        part = (skew - alone) / convert.cast(gaps, skew.dtype)
+        sides.append(_times_columns(part, s) if mixed is by_u else _times_rows(s, part))
+        phases.append(alone if mixed is by_u else -alone)
+    out = sides[0] if len(sides) == 1 else sides[0] + sides[1]
+    if not out.dtype.is_complex:
+        return out
+    # The phases of a pair of vectors turn against each other.
+    phase = phases[0] if len(phases) == 1 else (phases[0] + phases[1]) * 0.5
+    return out + _times_columns(phase, 0.5 / _divisor(s, unused))
 
 
 def _own(basis: Tensor, g: Tensor | None, side: int) -> tuple[Tensor, Tensor | None]:

@@ -118,7 +118,8 @@ def euclidean(
     xp: Kernels, x: NativeArray, *, axis: Any = None, keepdims: bool = False
 ) -> NativeArray:
     """The root of the sum of squares."""
-    return xp.linalg.root(xp.sum(xp.square(x), axis=axis, keepdims=keepdims))
+    matrices: Any = xp.linalg
+    return matrices.root(xp.sum(xp.square(x), axis=axis, keepdims=keepdims))
 
 
 def root(xp: Kernels, x: NativeArray) -> NativeArray:

@@ -40,7 +40,7 @@ def permutation_of_pivots(pivots: Tensor, rows: int) -> Tensor:
     return torch.sum(matrix * places[:, None], -2).to(torch.int64)
 
 
-def euclidean(x: Tensor, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+def euclidean(x: Tensor, *, axis: Any = None, keepdims: bool = False) -> Any:
     return torch.linalg.vector_norm(x, 2, axis, keepdims)
 
 
@@ -96,7 +96,7 @@ def det(x: Tensor) -> Any:
         out = torch.linalg.det(x)
         if bool((out != 0).all()):
             return out
-    return _Determinant.apply(x)
+    return _Determinant.apply(x)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 def pinv(x: Tensor, rtol: Any) -> Any:
