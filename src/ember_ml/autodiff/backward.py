@@ -108,7 +108,7 @@ def _walk_natives(
         node, g, spec = pending.pop(-heappop(heap))
         kind = type(node)
         if (kind is not Node and (kind is Kept or kind is KeptPart)) or (inner and node in inner):
-            found[node] = fill(g, spec)
+            found[node] = _tensor(g, spec)
         rule: Rule | None = node.rule
         if rule is None:
             if kind is not Part and kind is not KeptPart:
@@ -170,7 +170,7 @@ def _walk_natives(
     while ends:
         node, (g, spec) = ends.popitem()
         if targets is None or node in targets:
-            found[node] = fill(g, spec)
+            found[node] = _tensor(g, spec)
     g = None  # or it would count as one more that holds the last
     seeds.clear()
     return _apart(found)
@@ -216,8 +216,15 @@ _ALONE: Final = _measured() if _COUNTED else 0
 def _as_tensor(g: Any, spec: Any, result: Any) -> Any:
     """The gradient of a result, or of several, as a rule over ops takes it."""
     if type(result) is not tuple:
-        return fill(g, spec)
-    return [None if one is None else fill(one, own) for one, own in zip(g, result, strict=True)]
+        return _tensor(g, spec)
+    return [None if one is None else _tensor(one, own) for one, own in zip(g, result, strict=True)]
+
+
+def _tensor(g: Any, spec: Spec) -> Tensor:
+    # NumPy's kernels give scalars where no axis is left, and settle them only behind ops.
+    if spec.settles and type(g) is not spec.native_type:
+        g = spec.backend.settle_native(g, spec)
+    return fill(g, spec)
 
 
 def _gather(node: Part, g: Any, spec: Spec, pending: dict[int, list[Any]], heap: list[int]) -> None:

@@ -33,7 +33,13 @@ from ember_ml.backend.mlx import (
 )
 from ember_ml.backend.mlx.control import MlxControl
 from ember_ml.backend.mlx.gradients import MlxGradients
-from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
+from ember_ml.backend.mlx.hosting import (
+    differentiable,
+    evaluated,
+    host_view,
+    require_values,
+    taped_rule,
+)
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError
 from ember_ml.tensor.layout import Layout
@@ -129,8 +135,7 @@ class MlxBackend(Backend):
         return elementwise.through_float32(found)
 
     def hosted(self, name: str, dtype: DType) -> Kernel:
-        rule = None if dtype.is_complex else linearalg.gradient(name, self.kernels)
-        return differentiable(name, super().hosted(name, dtype), rule)
+        return differentiable(name, super().hosted(name, dtype), taped_rule(self, name))
 
     # --- Arrays -----------------------------------------------------------------------------
 

@@ -389,7 +389,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "fft.irfft": _transform(np.fft.irfft),
     "fft.hfft": _transform(np.fft.hfft),
     "fft.irfftn": _transform(np.fft.irfftn),
-    **{f"linalg.{name}": _finite(name) for name in ("eigh", "eigvalsh", "svd", "svdvals")},
+    **{f"linalg.{name}": _finite(name) for name in ("eigh", "eigvalsh", "pinv", "svd", "svdvals")},
     "linalg.cholesky": cholesky,
     "linalg.eig": eig,
     "linalg.eigvals": eigvals,

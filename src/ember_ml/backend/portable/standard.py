@@ -119,6 +119,19 @@ def copysign(xp: Kernels, x: NativeArray, y: NativeArray) -> NativeArray:
     return choose(xp, xp.signbit(y), xp.negative(size), size)
 
 
+def euclidean(
+    xp: Kernels, x: NativeArray, *, axis: Any = None, keepdims: bool = False
+) -> NativeArray:
+    """The root of the sum of squares."""
+    matrices: Any = xp.linalg
+    return matrices.root(xp.sum(xp.square(x), axis=axis, keepdims=keepdims))
+
+
+def root(xp: Kernels, x: NativeArray) -> NativeArray:
+    """Engines that differentiate have their own, whose gradient at zero is zero."""
+    return xp.sqrt(x)
+
+
 def _linalg_part(name: str, part: int, *options: Any) -> Kernel:
     def kernel(xp: Kernels, x: NativeArray) -> NativeArray:
         return getattr(xp.linalg, name)(x, *options)[part]
@@ -150,6 +163,8 @@ KERNELS: Final[dict[str, Kernel]] = {
         copysign,
     )
 } | {
+    "linalg.euclidean": euclidean,
+    "linalg.root": root,
     # Values need no full bases: the reduced factorisation is the cheap one.
     "linalg.svdvals": _linalg_part("svd", 1, False),
     "linalg.eigvals": _linalg_part("eig", 0),

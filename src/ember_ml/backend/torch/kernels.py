@@ -280,10 +280,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "positive": torch.clone,  # torch.positive gives its argument
     "linalg.cholesky": cholesky,
     "linalg.solve": solve,
-    **{
-        f"linalg.{name}": _finite(name)
-        for name in ("eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals")
-    },
+    **{f"linalg.{name}": _finite(name) for name in ("eig", "eigvals", "eigvalsh", "svdvals")},
     **{f"fft.{name}": _transform(name) for name in _TRANSFORMS},
 }
 WHOLE: Final[dict[Kernel, Kernel]] = {_sum: torch.sum, _mean: torch.mean}
