@@ -322,6 +322,49 @@ def _minimum2(g: Tensor, y: Any, a: Tensor, b: Tensor) -> Tensor:
 
 rule("maximum", _maximum1, _maximum2)
 rule("minimum", _minimum1, _minimum2)
+
+
+def _takes_first(a: Tensor, b: Tensor, ahead: str) -> Tensor:
+    """Where fmax and fmin take the first: where both are equal, too, and beside a NaN."""
+    return ops.logical_or(binary(ahead, a, b), ops.isnan(b))
+
+
+def _choosing(name: str, ahead: str) -> None:
+    rule(
+        name,
+        lambda g, y, a, b: summed_to(gated(_takes_first(a, b, ahead), g), a),
+        lambda g, y, a, b: summed_to(cleared(_takes_first(a, b, ahead), g), b),
+    )
+
+
+_choosing("fmax", "greater_equal")
+_choosing("fmin", "less_equal")
+
+
+def _clip1(g: Tensor, y: Any, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+    """All of it from one bound to the other, both included."""
+    if low is not None:
+        g = gated(binary("greater_equal", x, low), g)
+    if high is not None:
+        g = gated(binary("less_equal", x, high), g)
+    return summed_to(g, x)
+
+
+def _clip2(g: Tensor, y: Any, x: Tensor, low: Tensor, high: Tensor | None) -> Tensor:
+    below = binary("less", x, low)
+    if high is not None:
+        below = ops.logical_and(below, binary("less", low, high))
+    return summed_to(gated(below, g), low)
+
+
+def _clip3(g: Tensor, y: Any, x: Tensor, low: Tensor | None, high: Tensor) -> Tensor:
+    above = binary("greater", x, high)
+    if low is not None:  # the upper bound wins where it is below the lower one
+        above = ops.logical_or(above, binary("less", high, low))
+    return summed_to(gated(above, g), high)
+
+
+rule("clip", _clip1, _clip2, _clip3)
 rule(
     "where",
     None,

@@ -32,6 +32,7 @@ __all__ = ["NumpyBackend", "load"]
 _MOVES = frozenset(
     (
         "broadcast_to",
+        "clip",
         "concat",
         "flip",
         "matrix_transpose",
