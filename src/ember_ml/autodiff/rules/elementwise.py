@@ -12,7 +12,7 @@ from typing import Any
 from ember_ml import ops
 from ember_ml.autodiff.rules.choosing import cleared, gated, has_none
 from ember_ml.autodiff.rules.shapes import summed_to
-from ember_ml.autodiff.rules.table import no_gradient, rule, zero_gradient
+from ember_ml.autodiff.rules.table import rule, zero_gradient
 from ember_ml.ops.dispatch import binary, unary
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
@@ -291,7 +291,7 @@ rule(
     lambda g, y, a, b: summed_to(ops.zeros_like(g), b),
     inputs=False,
 )
-no_gradient("nextafter", "it goes from one number to the next, whatever is between them")
+rule("nextafter", _add1, lambda g, y, a, b: summed_to(ops.zeros_like(g), b), inputs=False)
 
 
 # --- Choices ----------------------------------------------------------------------------------
