@@ -131,9 +131,7 @@ def _choosing(function: Kernel, ahead: Kernel) -> Kernel:
 # --- Division ---------------------------------------------------------------------------------
 
 
-@jax.jit
-def floor_divide(x: Array, y: Array) -> Array:
-    x, y = jax.lax.stop_gradient(x), jax.lax.stop_gradient(y)
+def _quotient(x: Array, y: Array) -> Array:
     quotient = x / y
     out = jnp.floor_divide(x, y)
     # JAX gives NaN for an infinite dividend, -1 for an infinite divisor of the other sign, and
@@ -142,12 +140,15 @@ def floor_divide(x: Array, y: Array) -> Array:
     return jnp.where(far, quotient, jnp.where(out == 0, jnp.copysign(0.0, quotient), out))
 
 
+_floor_divide = with_slopes(_quotient, _zero, _zero)
+
+
 def _rest(x: Array, y: Array) -> Array:
     out = jnp.remainder(x, y)
     return jnp.where(out == 0, jnp.copysign(0.0, y), out)  # a zero has the sign of y
 
 
-_remainder = with_slopes(_rest, _one, lambda out, x, y: -floor_divide(x, y))
+_remainder = with_slopes(_rest, _one, lambda out, x, y: -_floor_divide(x, y))
 
 
 # --- Limits -----------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ KERNELS: Final[dict[str, Kernel]] = {
     "cbrt": _cbrt,
     "clip": jax.jit(_limited),
     "copysign": with_slopes(lambda x, y: jnp.copysign(x, y), _copied, _zero),
-    "floor_divide": floor_divide,
+    "floor_divide": _floor_divide,
     "fmax": _choosing(lambda x, y: jnp.fmax(x, y), jnp.greater_equal),
     "fmin": _choosing(lambda x, y: jnp.fmin(x, y), jnp.less_equal),
     "hypot": _hypot,
