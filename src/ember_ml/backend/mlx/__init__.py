@@ -27,6 +27,7 @@ from ember_ml.backend.mlx import (
     ordering,
     random,
     scattering,
+    slopes,
     special,
     summation,
     windows,
@@ -123,6 +124,8 @@ class MlxBackend(Backend):
             found = windows.convolution(name, self.portable(name))
         else:
             found = super().kernel(name, dtype)
+            if name in slopes.AROUND:
+                found = slopes.AROUND[name](found)
         if dtype in _HALVES and (name in elementwise.WIDE or name in network.WIDE):
             return elementwise.through_float32(found)
         return found
