@@ -170,6 +170,9 @@ class JaxBackend(Backend):
     def is_traced(self, native: NativeArray) -> bool:
         return isinstance(native, Tracer)
 
+    def detach(self, native: NativeArray) -> NativeArray:
+        return jax.lax.stop_gradient(native) if isinstance(native, Tracer) else native
+
     # --- DLPack -----------------------------------------------------------------------------
 
     def to_dlpack(
