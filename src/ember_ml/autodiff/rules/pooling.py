@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +12,6 @@ from ember_ml.autodiff.rules.table import joint_rule, rule
 from ember_ml.backend.portable.resizing import nearest, shares_of
 from ember_ml.backend.portable.windows import bins
 from ember_ml.ops.dispatch import together
-from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
 
 __all__: list[str] = []
@@ -25,48 +23,33 @@ Matrix = np.ndarray[Any, Any]
 # Of several largest values the first one has the gradient, as in torch.
 
 
-def _pulled(g: Tensor, x: Tensor, y: Tensor, *options: Any) -> Tensor:
-    return together("max_pool1d", (g, x, y), *options, kernel="max_pool_pulled")
+def _largest(name: str, op: str) -> None:
+    """The rules of a pool, and of its two gradients, which are each other's transposes."""
+
+    def pulled(g: Tensor, x: Tensor, y: Tensor, *options: Any) -> Tensor:
+        return together(op, (g, x, y), *options, kernel=f"{name}_pulled")
+
+    def picked(v: Tensor, x: Tensor, y: Tensor, *options: Any) -> Tensor:
+        return together(op, (v, x, y), *options, kernel=f"{name}_picked")
+
+    rule(name, lambda g, y, x, *options: pulled(g, x, y, *options), output=True)
+    # The places of the largest values are constant between the points at which they change.
+    joint_rule(f"{name}_pulled")(
+        lambda v, needs, _, g, x, y, *options: (picked(v, x, y, *options), None, None)
+    )
+    joint_rule(f"{name}_picked")(
+        lambda g, needs, _, v, x, y, *options: (pulled(g, x, y, *options), None, None)
+    )
+    if name == "max_pool":
+        joint_rule("max_pool_indices", output=True)(
+            lambda g, needs, y, x, *options: (
+                None if g[0] is None else pulled(g[0], x, y[0], *options),
+            )
+        )
 
 
-def _picked(v: Tensor, x: Tensor, y: Tensor, *options: Any) -> Tensor:
-    return together("max_pool1d", (v, x, y), *options, kernel="max_pool_picked")
-
-
-rule("max_pool", lambda g, y, x, *options: _pulled(g, x, y, *options), output=True)
-
-
-@joint_rule("max_pool_indices", output=True)
-def _max_pool_indices(
-    g: list[Tensor | None], needs: Any, y: list[Tensor], x: Tensor, *options: Any
-) -> list[Tensor | None]:
-    return [None if g[0] is None else _pulled(g[0], x, y[0], *options)]
-
-
-@joint_rule("max_pool_pulled")
-def _max_pool_pulled(
-    v: Tensor, needs: Any, _: Any, g: Tensor, x: Tensor, y: Tensor, *options: Any
-) -> list[Tensor | None]:
-    return [_picked(v, x, y, *options) if needs[0] else None, None, None]
-
-
-@joint_rule("max_pool_picked")
-def _max_pool_picked(
-    g: Tensor, needs: Any, _: Any, v: Tensor, x: Tensor, y: Tensor, *options: Any
-) -> list[Tensor | None]:
-    return [_pulled(g, x, y, *options) if needs[0] else None, None, None]
-
-
-def _adaptive_max(g: Tensor, y: Any, x: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    spec = x._spec
-    found = spec.backend.entry(spec, "adaptive_max_places")[0](x.native, sizes)
-    places = convert.wrap(found, spec.backend)
-    lead, area = x.shape[:2], math.prod(x.shape[2:])
-    flat = ops.reshape(g, (*lead, math.prod(sizes)))
-    return ops.reshape(ops.scatter_add(flat, places, area, 2), x.shape)
-
-
-rule("adaptive_max_pool", _adaptive_max)
+_largest("max_pool", "max_pool1d")
+_largest("adaptive_max_pool", "adaptive_max_pool1d")
 
 # --- The mean of each window ------------------------------------------------------------------
 

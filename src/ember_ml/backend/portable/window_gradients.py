@@ -24,7 +24,7 @@ from ember_ml.backend.portable.windows import (
     to_first,
 )
 
-__all__ = ["ARRAYS", "KERNELS", "framed"]
+__all__ = ["ARRAYS", "KERNELS", "LARGEST", "framed"]
 
 
 def framed(
@@ -177,6 +177,24 @@ def adaptive_max_places(xp: Kernels, x: NativeArray, sizes: Sides) -> NativeArra
     return xp.reshape(xp.take_along_axis(parts, best, 3), (*lead, math.prod(sizes)))
 
 
+def adaptive_max_pool_picked(
+    xp: Kernels, v: NativeArray, x: NativeArray, y: NativeArray, sizes: Sides
+) -> NativeArray:
+    """Of each part of `v`, what lies where that of `x` has its largest value."""
+    flat = xp.reshape(v, (*x.shape[:2], math.prod(x.shape[2:])))
+    chosen = xp.take_along_axis(flat, adaptive_max_places(xp, x, sizes), 2)
+    return xp.reshape(chosen, (*x.shape[:2], *sizes))
+
+
+def adaptive_max_pool_pulled(
+    xp: Kernels, g: NativeArray, x: NativeArray, y: NativeArray, sizes: Sides
+) -> NativeArray:
+    """Each element of `g` put where its part has its largest value, the first one of several."""
+    flat = xp.reshape(g, (*x.shape[:2], math.prod(sizes)))
+    found = adaptive_max_places(xp, x, sizes)
+    return xp.reshape(xp.scatter_add(flat, found, 2, math.prod(x.shape[2:])), tuple(x.shape))
+
+
 @lru_cache(maxsize=64)
 def _parts(spatial: Sides, sizes: Sides) -> np.ndarray[Any, Any]:
     """The flat indices of the places of each part; the last of an axis may come twice."""
@@ -197,13 +215,20 @@ KERNELS: Final[dict[str, Kernel]] = {
         max_pool_pulled,
         max_pool_picked,
         avg_pool_pulled,
-        adaptive_max_places,
+        adaptive_max_pool_picked,
+        adaptive_max_pool_pulled,
     )
+}
+# For a pool of largest values, how a change goes through it, and how a gradient comes back.
+LARGEST: Final[dict[str, tuple[Kernel, Kernel]]] = {
+    "max_pool": (max_pool_picked, max_pool_pulled),
+    "adaptive_max_pool": (adaptive_max_pool_picked, adaptive_max_pool_pulled),
 }
 ARRAYS: Final[dict[str, int]] = {
     "conv_weight": 2,
     "max_pool_pulled": 3,
     "max_pool_picked": 3,
     "avg_pool_pulled": 1,
-    "adaptive_max_places": 1,
+    "adaptive_max_pool_picked": 3,
+    "adaptive_max_pool_pulled": 3,
 }

@@ -259,7 +259,7 @@ def max_pool_indices(
     out = lengths(spatial, kernel, stride, room, dilation)
     area = math.prod(kernel)
     seen = xp.reshape(xp.take(flat, xp.host(table.reshape(-1), x), 2), (*x.shape[:2], -1, area))
-    best = xp.argmax(seen, -1, True)
+    best = xp._backend.detach(xp.argmax(seen, -1, True))  # MLX asks for a gradient otherwise
     windows = xp.host(np.broadcast_to(table, (1, 1, *table.shape)).copy(), x)
     shape = (*x.shape[:2], *table.shape)
     found = xp.take_along_axis(xp.broadcast_to(windows, shape), best, 3)
