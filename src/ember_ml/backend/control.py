@@ -80,11 +80,8 @@ class Control:
             f"use ops.fori_loop or ops.scan with a fixed number of steps, or do not compile it"
         )
 
-    def loops(self, natives: Natives, length: int, records: bool) -> bool:
-        """True where a loop of known length is to be run by `scan` and not by Python.
-
-        `records` says that gradients are recorded step by step.
-        """
+    def loops(self, natives: Natives, length: int) -> bool:
+        """True where a loop of known length is to be run by `scan` and not by Python."""
         return False
 
     def scan(

@@ -49,10 +49,10 @@ class JaxControl(Control):
             )
         )
 
-    def loops(self, natives: Natives, length: int, records: bool) -> bool:
+    def loops(self, natives: Natives, length: int) -> bool:
         return (
             any(isinstance(native, Tracer) for native in natives)
-            or (length >= _LONG and not records)
+            or length >= _LONG
             # Under jit an op on a constant is traced, also where nothing that is given here is.
             or isinstance(jax.lax.full((), 0), Tracer)
         )
