@@ -8,6 +8,8 @@ and count as at least `eps`.
 
 from __future__ import annotations
 
+import math
+
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import dispatch, elementwise, manipulation, scoring
@@ -321,8 +323,10 @@ def _soft(
         share = smoothing / max(logs.shape[axis], 1)
         truth = elementwise.add(elementwise.multiply(truth, 1 - smoothing), share)
     # A class that cannot be, with a logit of -inf, counts for nothing where it is not the target.
-    zero = elementwise.equal(truth, 0.0)
-    terms = where(zero, 0.0, elementwise.multiply(truth, where(zero, 0.0, logs)))
+    never = elementwise.logical_and(
+        elementwise.equal(truth, 0.0), elementwise.equal(logs, -math.inf)
+    )
+    terms = elementwise.multiply(truth, where(never, 0.0, logs))
     weights = _class_weights(name, factors, logs, axis)
     if weights is not None:
         terms = elementwise.multiply(terms, weights)

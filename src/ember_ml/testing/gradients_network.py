@@ -10,6 +10,7 @@ import numpy as np
 
 from ember_ml.testing.case import Array
 from ember_ml.testing.gradients import GradientCase
+from ember_ml.testing.gradients_control import CONTROL, LOSSES
 
 __all__ = ["NETWORK"]
 
@@ -289,4 +290,6 @@ NETWORK: Final[tuple[GradientCase, ...]] = (
     *_POOLS,
     *_NORMS,
     *_ATTENTION,
+    *CONTROL,
+    *LOSSES,
 )

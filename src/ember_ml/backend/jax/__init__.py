@@ -31,7 +31,6 @@ from ember_ml.backend.jax import (
 )
 from ember_ml.backend.jax.control import JaxControl
 from ember_ml.backend.jax.gradients import JaxGradients
-from ember_ml.backend.portable.window_gradients import LARGEST
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ShapeError, UnsupportedOpError
 from ember_ml.tensor.layout import Layout
@@ -82,7 +81,7 @@ class JaxBackend(Backend):
         self._names = {device: name for name, device in self._devices.items()}
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
-        if name in LARGEST:
+        if name in windows.LARGEST:
             return network.compiled(windows.largest(name, self), network.ARRAYS[name])
         if name in network.ARRAYS and name not in self.overrides:
             return network.compiled(self.portable(name), network.ARRAYS[name])

@@ -14,7 +14,7 @@ from ember_ml.backend.contract import Backend, Kernel, NativeArray
 from ember_ml.backend.portable import windows
 from ember_ml.backend.portable.window_gradients import LARGEST
 
-__all__ = ["KERNELS", "STEPS", "largest"]
+__all__ = ["KERNELS", "LARGEST", "STEPS", "largest"]
 
 Sides = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]

@@ -33,7 +33,6 @@ from ember_ml.backend.mlx import (
 from ember_ml.backend.mlx.control import MlxControl
 from ember_ml.backend.mlx.gradients import MlxGradients
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
-from ember_ml.backend.portable.window_gradients import LARGEST
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError
 from ember_ml.tensor.layout import Layout
@@ -114,7 +113,7 @@ class MlxBackend(Backend):
             return self.hosted(name, dtype)
         if name in windows.CONVOLUTIONS:
             found = windows.convolution(name, self.portable(name))
-        elif name in LARGEST:
+        elif name in windows.LARGEST:
             found = windows.largest(name, self)
         else:
             found = super().kernel(name, dtype)

@@ -11,7 +11,7 @@ from ember_ml.backend.contract import Backend, Kernel
 from ember_ml.backend.mlx.elementwise import batched
 from ember_ml.backend.portable.window_gradients import LARGEST
 
-__all__ = ["CONVOLUTIONS", "KERNELS", "convolution", "largest"]
+__all__ = ["CONVOLUTIONS", "KERNELS", "LARGEST", "convolution", "largest"]
 
 Array = Any  # mx.array; its operators are untyped
 Sides = tuple[int, ...]
