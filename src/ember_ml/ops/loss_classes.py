@@ -28,7 +28,7 @@ from ember_ml.ops.scoring import (
 )
 from ember_ml.ops.searching import where
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor
+from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.typing import TensorLike
 
 __all__ = [
@@ -351,7 +351,8 @@ def _of_logits(
 ) -> Tensor:
     """Losses of class numbers from logits: by the engine's own function where it has one."""
     fused = score._spec.backend.overrides.get("losses.of_logits")
-    if fused is None:
+    # torch's own has no gradient by the weights.
+    if fused is None or any(type(factor) is GradTensor for factor in factors):
         logs = _logarithms(score, axis, True, 0.0)
         return _hard(name, logs, targets, factors, ignored, smoothing, axis, reduction, dtype)
     classes = class_targets(name, targets, score, axis)

@@ -112,7 +112,45 @@ def _divergence(label: str, **options: Any) -> GradientCase:
     )
 
 
+def _classes(name: str, label: str, **options: Any) -> GradientCase:
+    def run(xp: Any, logits: Any, weights: Any, classes: Any) -> Any:
+        loss = getattr(xp.losses, name)
+        return loss(logits, classes, weight=weights, **options)
+
+    classes = np.array([2, 0, 1, 2])
+    scores = np.concatenate([_LOGITS, _LOGITS[:, ::-1] * 0.75 - 0.5])
+    return _case(f"losses.{name}", run, label, scores, np.array([0.5, 1.5, 1.25]), classes)
+
+
+def _plain(name: str, label: str, **options: Any) -> GradientCase:
+    def run(xp: Any, logits: Any, classes: Any) -> Any:
+        return getattr(xp.losses, name)(logits, classes, **options)
+
+    return _case(f"losses.{name}", run, label, _LOGITS, np.array([2, 0]))
+
+
+def _soft(name: str, label: str, truth: Array, **options: Any) -> GradientCase:
+    def run(xp: Any, logits: Any, truth: Any) -> Any:
+        return getattr(xp.losses, name)(logits, truth, **options)
+
+    return _case(f"losses.{name}", run, label, _LOGITS, truth)
+
+
+_HOT: Final = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+
 LOSSES: Final[tuple[GradientCase, ...]] = (
+    _plain("cross_entropy", "rows"),
+    _plain("cross_entropy", "none", reduction="none"),
+    _plain("cross_entropy", "smooth", label_smoothing=0.2, reduction="sum"),
+    _classes("cross_entropy", "weights"),
+    _classes("cross_entropy", "ignored", ignore_index=2, label_smoothing=0.1),
+    _soft("cross_entropy", "soft", _CHANCES, label_smoothing=0.1),
+    _soft("cross_entropy", "hot", _HOT, reduction="sum"),
+    _classes("sparse_categorical_crossentropy", "weights", from_logits=True, reduction="none"),
+    _classes("sparse_categorical_crossentropy", "axis", from_logits=True, axis=1, ignore_index=1),
+    _soft("categorical_crossentropy", "hot", _HOT, from_logits=True),
+    _soft("categorical_crossentropy", "axis", _CHANCES, from_logits=True, axis=0),
+    _classes("nll", "weights", ignore_index=0),
     _divergence("mean"),
     _divergence("batch", reduction="batchmean"),
     _divergence("none", reduction="none"),
