@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     Natives = Sequence[NativeArray]
     Function = Callable[..., list[NativeArray]]
 
-__all__ = ["Control"]
+__all__ = ["Control", "uncounted"]
+
+
+def uncounted(name: str) -> str:
+    """Why a loop of unknown length has no gradient, and what has one."""
+    return (
+        f"ops.{name} has no gradient where its condition is traced: how often it runs is not "
+        f"known; use ops.fori_loop with known bounds or ops.scan, or do not compile it"
+    )
 
 
 class Control:

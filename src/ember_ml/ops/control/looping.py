@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, NativeArray, Spec
+from ember_ml.backend.control import uncounted
 from ember_ml.errors import DTypeError, GradientError, ShapeError
 from ember_ml.ops.control.trees import Carry, Taped, backend_of, is_taped, predicate, tensor_of
 from ember_ml.ops.registry import op
@@ -72,17 +73,13 @@ def _traced(
             raise Taped
         return [t.native for t in results]
 
-    text = (
-        f"ops.{name} has no gradient where its condition is traced: how often it runs is not "
-        f"known; use ops.fori_loop with known bounds or ops.scan, or do not compile it"
-    )
     if is_taped(state):
-        raise GradientError(text)
+        raise GradientError(uncounted(name))
     natives = [t.native for t in state]
     try:
         found = backend.control.while_loop(goes_on, body, natives, name)
     except Taped:
-        raise GradientError(text) from None
+        raise GradientError(uncounted(name)) from None
     return carry.wrapped(found, results)
 
 
