@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
-from ember_ml.backend.portable.windows import own
+from ember_ml.backend.portable.windows import nothing, own
 
 __all__ = ["KERNELS", "nearest", "shares_of"]
 
@@ -53,6 +54,8 @@ def _cubic(distance: Table) -> Table:
 def resample(
     xp: Kernels, x: NativeArray, sizes: tuple[int, ...], method: str, align: bool
 ) -> NativeArray:
+    if not math.prod(x.shape):
+        return nothing(xp, x, (*x.shape[:2], *sizes))
     given = x
     for i, size in enumerate(sizes):
         axis = 2 + i

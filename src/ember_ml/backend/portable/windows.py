@@ -23,6 +23,7 @@ __all__ = [
     "counts_of",
     "extended",
     "lengths",
+    "nothing",
     "own",
     "places",
     "to_first",
@@ -319,7 +320,14 @@ def counts_of(
 # --- Pooling to a given size ------------------------------------------------------------------
 
 
+def nothing(xp: Kernels, x: NativeArray, shape: Sides) -> NativeArray:
+    """The result of an empty array, which depends on it; MLX's gradient of `take` is fatal there."""
+    return xp.full(shape, 0.0, x) + xp.sum(x, axis=None, keepdims=False)
+
+
 def adaptive_max_pool(xp: Kernels, x: NativeArray, sizes: Sides) -> NativeArray:
+    if not math.prod(x.shape):
+        return nothing(xp, x, (*x.shape[:2], *sizes))
     out = x
     for i, size in enumerate(sizes):
         out = _parts(xp, out, 2 + i, size, None)
@@ -327,6 +335,8 @@ def adaptive_max_pool(xp: Kernels, x: NativeArray, sizes: Sides) -> NativeArray:
 
 
 def adaptive_avg_pool(xp: Kernels, x: NativeArray, sizes: Sides) -> NativeArray:
+    if not math.prod(x.shape):
+        return nothing(xp, x, (*x.shape[:2], *sizes))
     out = x
     for i, size in enumerate(sizes):
         out = _parts(xp, out, 2 + i, size, "mean")
