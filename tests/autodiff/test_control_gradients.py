@@ -121,7 +121,8 @@ def test_a_batch_over_what_it_closes_over(backend: str) -> None:
         got = autodiff.grad(
             lambda w: ops.sum(ops.vmap(lambda row: ops.sum(ops.sin(row * w)))(ops.asarray(rows)))
         )(ops.asarray([0.5, -1.0], dtype="float64"))
-        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-12)
+        # In a batch of MLX, the sine of float64 is that of float32.
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-6 if backend == "mlx" else 1e-12)
 
 
 @every

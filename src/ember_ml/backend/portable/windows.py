@@ -321,7 +321,7 @@ def counts_of(
 
 
 def nothing(xp: Kernels, x: NativeArray, shape: Sides) -> NativeArray:
-    """The result of an empty array, which depends on it; MLX's gradient of `take` is fatal there."""
+    """What comes of an empty array, and depends on it; MLX's gradient of `take` is fatal there."""
     return xp.full(shape, 0.0, x) + xp.sum(x, axis=None, keepdims=False)
 
 
