@@ -71,7 +71,8 @@ def _weights(query: Tensor, key: Tensor, mask: Optional, causal: bool, scale: fl
         scores = scores + mask if mask.dtype.is_floating else ops.where(mask, scores, -math.inf)
     if causal:
         spec = scores._spec.with_dtype(dtypes.bool)
-        seen = np.tri(*scores.shape[-2:], dtype=bool)
+        rows, columns = scores.shape[-2:]
+        seen = np.tri(rows, columns, dtype=bool)
         scores = ops.where(fill(spec.backend.from_numpy(seen, spec), spec), scores, -math.inf)
     # What is subtracted has no influence, and so no gradient.
     largest = reduce("max", scores.detach(), -1, True)

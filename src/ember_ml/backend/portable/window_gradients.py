@@ -86,9 +86,9 @@ def max_pool_pulled(
     """Each element of `g` put where its window has its largest value, the first one of several."""
     room = extended(tuple(x.shape[2:]), kernel, stride, pairs, dilation, ceil)
     padded = xp.pad_with(x, ((0, 0), (0, 0), *room), -math.inf)
-    made = xp.full(tuple(padded.shape), 0.0, g)
+    made, zero = xp.full(tuple(padded.shape), 0.0, g), xp.full((), 0.0, g)
     for key, hit in _hits(xp, padded, y, kernel, stride, dilation):
-        made = xp.accumulate_at(made, key, xp.where(hit, g, 0.0))
+        made = xp.accumulate_at(made, key, xp.where(hit, g, zero))
     return made[_inside(x, room)]
 
 
@@ -108,8 +108,9 @@ def max_pool_picked(
     widths = ((0, 0), (0, 0), *room)
     padded, values = xp.pad_with(x, widths, -math.inf), xp.pad_with(v, widths, 0.0)
     made: Any = None
+    zero = xp.full((), 0.0, v)
     for key, hit in _hits(xp, padded, y, kernel, stride, dilation):
-        part = xp.where(hit, values[key], 0.0)
+        part = xp.where(hit, values[key], zero)
         made = part if made is None else made + part
     return made
 

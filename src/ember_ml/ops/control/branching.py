@@ -53,9 +53,10 @@ def cond(
         return result
     first = Branch("cond", "true_fn", true_fn, tensors, structure, backend)
     second = Branch("cond", "false_fn", false_fn, tensors, structure, backend)
-    calls = [first, second.like(first)]
+    second.like(first)
+    calls = [first, second]
     natives = [t.native for t in tensors]
-    found = None if is_taped(tensors) else backend.control.cond(chosen, *calls, natives)
+    found = None if is_taped(tensors) else backend.control.cond(chosen, first, second, natives)
     out: T = _joined(found, lambda: [fill(chosen, backend.spec_of(chosen))], calls, tensors)
     return out
 
