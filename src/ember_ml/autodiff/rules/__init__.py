@@ -27,6 +27,7 @@ CHAPTERS: Final = (
     "attention",
     "losses",
     "random",
+    "control",
 )
 
 

@@ -27,6 +27,7 @@ from ember_ml.backend.jax import (
     scattering,
     signal,
     special,
+    windows,
 )
 from ember_ml.backend.jax.control import JaxControl
 from ember_ml.backend.jax.gradients import JaxGradients
@@ -80,6 +81,8 @@ class JaxBackend(Backend):
         self._names = {device: name for name, device in self._devices.items()}
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
+        if name in windows.LARGEST:
+            return network.compiled(windows.largest(name, self), network.ARRAYS[name])
         if name in network.ARRAYS and name not in self.overrides:
             return network.compiled(self.portable(name), network.ARRAYS[name])
         return kernels.of_dtype(name, dtype) or super().kernel(name, dtype)

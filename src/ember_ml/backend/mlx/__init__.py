@@ -122,6 +122,8 @@ class MlxBackend(Backend):
             return self.hosted(name, dtype)
         if name in windows.CONVOLUTIONS:
             found = windows.convolution(name, self.portable(name))
+        elif name in windows.LARGEST:
+            found = windows.largest(name, self)
         else:
             found = super().kernel(name, dtype)
             if name in slopes.AROUND:

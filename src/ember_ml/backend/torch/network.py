@@ -58,6 +58,12 @@ def group_norm(x: Tensor, weight: Optional, bias: Optional, groups: int, eps: fl
 def batch_norm(
     x: Tensor, mean: Tensor, variance: Tensor, weight: Optional, bias: Optional, eps: float
 ) -> Tensor:
+    if mean.requires_grad or variance.requires_grad:  # which torch's own function refuses
+        shape = (-1, *(1,) * (x.ndim - 2))
+        scale = (variance + eps).rsqrt()
+        scale = scale if weight is None else scale * weight
+        out = (x - mean.reshape(shape)) * scale.reshape(shape)
+        return out if bias is None else out + bias.reshape(shape)
     return functional.batch_norm(x, mean, variance, weight, bias, eps=eps)
 
 
