@@ -28,6 +28,7 @@ CHAPTERS: Final = (
     "losses",
     "random",
     "control",
+    "quick",
 )
 
 

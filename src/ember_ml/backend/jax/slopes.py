@@ -52,7 +52,8 @@ def _one(y: Array, *operands: Array) -> float:
 
 def settled_far(kernel: Kernel, limit: float) -> Kernel:
     """An activation that is x above some limit and zero below its negative, in which infinities
-    meet no zeros on the way back."""
+    meet no zeros on the way back.
+    """
 
     def run(x: Array, *options: Any) -> Array:
         near = jnp.abs(x) < limit

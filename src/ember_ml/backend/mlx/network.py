@@ -8,9 +8,9 @@ from typing import Any, Final
 import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
+from ember_ml.backend.gradients import TRANSFORMING
 from ember_ml.backend.mlx import windows
 from ember_ml.backend.mlx.elementwise import exp64
-from ember_ml.backend.mlx.slopes import TRANSFORMING
 from ember_ml.backend.portable.network import KERNELS
 
 __all__ = ["FLOAT64", "OVERRIDES", "PORTABLE64", "WIDE"]

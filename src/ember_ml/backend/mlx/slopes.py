@@ -109,7 +109,8 @@ def limited(x: Array, low: Array | None, high: Array | None) -> Array:
 
 def _settled_far(kernel: Kernel, limit: float) -> Kernel:
     """An activation that is x above some limit and zero below its negative, in which infinities
-    meet no zeros on the way back."""
+    meet no zeros on the way back.
+    """
 
     def run(x: Array, *options: Any) -> Array:
         if not TRANSFORMING.get():
