@@ -31,7 +31,8 @@ def _summed(xp: Any, g: Any, shape: tuple[int, ...]) -> Any:
     axes = tuple(
         i for i, side in enumerate(have) if i < ahead or (shape[i - ahead] == 1 and side != 1)
     )
-    return xp.reshape(xp.sum(g, axis=axes, keepdims=False), shape)
+    # With its axes: NumPy would give a scalar where none is left.
+    return xp.reshape(xp.sum(g, axis=axes, keepdims=True), shape)
 
 
 # --- Sums and products --------------------------------------------------------------------------

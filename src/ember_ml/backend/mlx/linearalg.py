@@ -47,12 +47,6 @@ def _sum_of_products(x: Array, y: Array) -> Array:
     return mx.squeeze(out, -1) if y.ndim == 1 else out
 
 
-def root(x: Array) -> Array:
-    """A square root whose gradient at zero is zero."""
-    none = x == 0
-    return mx.where(none, mx.zeros_like(x), mx.sqrt(mx.where(none, mx.ones_like(x), x)))
-
-
 # --- Transforms -----------------------------------------------------------------------------
 
 
@@ -73,6 +67,5 @@ def ihfft(x: Array, n: int | None, axis: int, norm: str) -> Array:
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
-    "linalg.root": root,
     **{"fft." + kernel.__name__: kernel for kernel in (irfft, irfftn, hfft, ihfft)},
 }

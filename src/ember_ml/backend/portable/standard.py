@@ -88,6 +88,11 @@ def root(xp: Kernels, x: NativeArray) -> NativeArray:
     return xp.sqrt(x)
 
 
+def filled(xp: Kernels, value: NativeArray, shape: tuple[int, ...]) -> NativeArray:
+    """An array of one value, which is 0-d."""
+    return xp.broadcast_to(value, shape)
+
+
 def stop_gradient(xp: Kernels, x: NativeArray) -> NativeArray:
     return xp._backend.detach(x)
 
@@ -131,13 +136,7 @@ def euclidean(
     xp: Kernels, x: NativeArray, *, axis: Any = None, keepdims: bool = False
 ) -> NativeArray:
     """The root of the sum of squares."""
-    matrices: Any = xp.linalg
-    return matrices.root(xp.sum(xp.square(x), axis=axis, keepdims=keepdims))
-
-
-def root(xp: Kernels, x: NativeArray) -> NativeArray:
-    """Engines that differentiate have their own, whose gradient at zero is zero."""
-    return xp.sqrt(x)
+    return xp.root(xp.sum(xp.square(x), axis=axis, keepdims=keepdims))
 
 
 def _linalg_part(name: str, part: int, *options: Any) -> Kernel:
@@ -163,6 +162,7 @@ KERNELS: Final[dict[str, Kernel]] = {
         isin,
         searchsorted,
         reciprocal,
+        filled,
         root,
         stop_gradient,
         positive,
@@ -173,7 +173,6 @@ KERNELS: Final[dict[str, Kernel]] = {
     )
 } | {
     "linalg.euclidean": euclidean,
-    "linalg.root": root,
     # Values need no full bases: the reduced factorisation is the cheap one.
     "linalg.svdvals": _linalg_part("svd", 1, False),
     "linalg.eigvals": _linalg_part("eig", 0),
