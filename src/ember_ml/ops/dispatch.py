@@ -256,15 +256,25 @@ def gathered(
     first = inputs[0]
     if type(first) is Tensor and first._spec.dtype in REGISTRY[name].accepts:
         spec = first._spec
-        if all(x is None or (type(x) is Tensor and x._spec is spec) for x in inputs):
-            return spec, tuple(None if x is None else x.native for x in inputs), ()  # type: ignore[attr-defined]  # tensors
+        natives: list[NativeArray | None] = []
+        for x in inputs:
+            if type(x) is Tensor and x._spec is spec:
+                natives.append(x.native)
+            elif type(x) in spec.weak:
+                natives.append(spec.scalar(x))
+            elif x is None:
+                natives.append(None)
+            else:
+                break
+        else:
+            return spec, tuple(natives), ()
     spec, found, taped = operands(name, *(x for x in inputs if x is not None))
     run = REGISTRY[name].run_dtype(spec.dtype)
     if run is not spec.dtype:  # no floating dtype is cast, and others have no gradients
         spec = spec.with_dtype(run)
         found = tuple(spec.backend.cast(native, run) for native in found)
-    natives = iter(found)
-    everywhere = tuple(None if x is None else next(natives) for x in inputs)
+    given = iter(found)
+    everywhere = tuple(None if x is None else next(given) for x in inputs)
     if not taped:
         return spec, everywhere, ()
     tensors = iter(taped)

@@ -14,7 +14,7 @@ from jax.core import Tracer
 
 from ember_ml.backend import checks
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.backend.jax import complexes
+from ember_ml.backend.jax import complexes, slopes
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, IntegerDivisionError, UnsupportedOpError
 
@@ -145,27 +145,7 @@ def _sign(x: NativeArray) -> NativeArray:
     return jnp.where(x == 0, 0.0, jnp.sign(x))  # JAX keeps -0.0
 
 
-@jax.jit
-def _floor_divide(x: NativeArray, y: NativeArray) -> NativeArray:
-    quotient = x / y
-    out = jnp.floor_divide(x, y)
-    # JAX gives NaN for an infinite dividend, -1 for an infinite divisor of the other sign, and
-    # zeros without the sign of the quotient; before 0.10, NaN for a divisor of zero.
-    far = ((jnp.isinf(x) ^ jnp.isinf(y)) & ~(jnp.isnan(x) | jnp.isnan(y))) | (y == 0)
-    return jnp.where(far, quotient, jnp.where(out == 0, jnp.copysign(0.0, quotient), out))
-
-
-@jax.jit
-def _remainder(x: NativeArray, y: NativeArray) -> NativeArray:
-    out = jnp.remainder(x, y)
-    return jnp.where(out == 0, jnp.copysign(0.0, y), out)  # a zero has the sign of y
-
-
-_FLOATING: Final[dict[str, Kernel]] = {
-    "floor_divide": _floor_divide,
-    "remainder": _remainder,
-    "sign": _sign,
-}
+_FLOATING: Final[dict[str, Kernel]] = {**slopes.KERNELS, "sign": _sign}
 
 
 # --- Integers -----------------------------------------------------------------------------------

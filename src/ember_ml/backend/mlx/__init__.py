@@ -26,12 +26,13 @@ from ember_ml.backend.mlx import (
     ordering,
     random,
     scattering,
+    slopes,
     special,
     summation,
     windows,
 )
 from ember_ml.backend.mlx.control import MlxControl
-from ember_ml.backend.mlx.gradients import TRANSFORMING, MlxGradients
+from ember_ml.backend.mlx.gradients import MlxGradients
 from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError
@@ -116,6 +117,8 @@ class MlxBackend(Backend):
             found = windows.convolution(name, self.portable(name))
         else:
             found = super().kernel(name, dtype)
+            if name in slopes.AROUND:
+                found = slopes.AROUND[name](found)
         if dtype in _HALVES and (name in elementwise.WIDE or name in network.WIDE):
             return elementwise.through_float32(found)
         return found
@@ -199,7 +202,7 @@ class MlxBackend(Backend):
 
     def is_differentiated(self, native: NativeArray) -> bool:
         # Within a transform arrays have values, and nothing tells them from others.
-        return TRANSFORMING.get() or not evaluated(native)
+        return slopes.TRANSFORMING.depth > 0 or not evaluated(native)
 
     def detach(self, native: NativeArray) -> NativeArray:
         return mx.stop_gradient(native)

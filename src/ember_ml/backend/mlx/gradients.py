@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
 import mlx.core as mx
 
 from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack
+from ember_ml.backend.mlx.slopes import differentiated
 
-__all__ = ["TRANSFORMING", "MlxGradients"]
-
-# True while a function runs that is being differentiated.
-TRANSFORMING: Final[ContextVar[bool]] = ContextVar("ember_ml mlx transforming", default=False)
-
-
-def _run(function: Function, given: Natives) -> list[Any]:
-    token = TRANSFORMING.set(True)
-    try:
-        return function(given)
-    finally:
-        TRANSFORMING.reset(token)
+__all__ = ["MlxGradients"]
 
 
 class MlxGradients(Gradients):
@@ -30,7 +19,7 @@ class MlxGradients(Gradients):
 
     def value_and_grad(self, function: Function, natives: Natives) -> tuple[list[Any], list[Any]]:
         def run(*given: Any) -> tuple[Any, ...]:
-            return tuple(_run(function, given))
+            return tuple(differentiated(function)(given))
 
         places = list(range(len(natives)))
         outs, grads = mx.value_and_grad(run, argnums=places)(*natives)
@@ -38,7 +27,7 @@ class MlxGradients(Gradients):
 
     def vjp(self, function: Function, natives: Natives) -> tuple[list[Any], PullBack]:
         def run(*given: Any) -> list[Any]:
-            return _run(function, given)
+            return differentiated(function)(given)  # type: ignore[no-any-return]  # a list
 
         outs = function(natives)
 
@@ -51,7 +40,7 @@ class MlxGradients(Gradients):
         self, function: Function, natives: Natives, tangents: Natives
     ) -> tuple[list[Any], list[Any]]:
         def run(*given: Any) -> list[Any]:
-            return _run(function, given)
+            return differentiated(function)(given)  # type: ignore[no-any-return]  # a list
 
         outs, moved = mx.jvp(run, list(natives), list(tangents))
         return list(outs), list(moved)

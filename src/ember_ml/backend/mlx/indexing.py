@@ -14,7 +14,7 @@ import numpy as np
 
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.mlx.elementwise import batched
-from ember_ml.backend.mlx.gradients import TRANSFORMING
+from ember_ml.backend.mlx.slopes import TRANSFORMING
 from ember_ml.backend.mlx.hosting import evaluated
 from ember_ml.errors import UnsupportedOpError
 
@@ -75,7 +75,7 @@ def put(x: Array, key: tuple[Any, ...], value: Array) -> Array:
     if not value.size:
         return target
     value = _moved(value, len(common), plan.place, 0)
-    front[tuple(plan.arrays)] = _staying(front, plan.arrays, value) if TRANSFORMING.get() else value
+    front[tuple(plan.arrays)] = _staying(front, plan.arrays, value) if TRANSFORMING.depth else value
     target[plan.basic] = _from_front(front, plan.axes)
     return target
 

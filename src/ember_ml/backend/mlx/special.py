@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.mlx.elementwise import exp64, logaddexp64, sin64
-from ember_ml.backend.portable.special import FORMULAS, Maths
+from ember_ml.backend.portable.special import FORMULAS, Maths, trigamma
 
 __all__ = ["OVERRIDES"]
 
@@ -99,5 +99,6 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "erf": _with_slope("erf", lambda x, out: _bell(x)),
     "erfc": _with_slope("erfc", lambda x, out: -_bell(x)),
     "erfinv": _with_slope("erfinv", lambda x, out: 1 / _bell(out)),
+    "digamma": _with_slope("digamma", lambda x, out: _run(trigamma, x)),
     "lgamma": _with_slope("lgamma", lambda x, out: _run(FORMULAS["digamma"], x)),
 }

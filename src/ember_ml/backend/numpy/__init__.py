@@ -33,6 +33,7 @@ __all__ = ["NumpyBackend", "load"]
 _MOVES = frozenset(
     (
         "broadcast_to",
+        "clip",
         "concat",
         "flip",
         "matrix_transpose",

@@ -91,6 +91,14 @@ def positive(xp: Kernels, x: NativeArray) -> NativeArray:
     return xp._backend.copy(x)
 
 
+def clip(
+    xp: Kernels, x: NativeArray, low: NativeArray | None, high: NativeArray | None
+) -> NativeArray:
+    if low is not None:
+        x = xp.maximum(x, low)
+    return x if high is None else xp.minimum(x, high)
+
+
 def hypot(xp: Kernels, x: NativeArray, y: NativeArray) -> NativeArray:
     """Scaled by the larger side, so that squares do not overflow; infinity wins over NaN."""
     a, b = xp.abs(x), xp.abs(y)
@@ -139,6 +147,7 @@ KERNELS: Final[dict[str, Kernel]] = {
         reciprocal,
         stop_gradient,
         positive,
+        clip,
         hypot,
         signbit,
         copysign,
