@@ -88,6 +88,8 @@ def _apart(found: dict[Node, tuple[Any, Spec]]) -> dict[Node, Tensor]:
     out: dict[Node, Tensor] = {}
     while found:
         node, (native, spec) = found.popitem()
+        if type(native) is not spec.native_type:  # sums of numbers are NumPy's scalars
+            native = spec.backend.settle_native(native, spec)
         if spec.backend.mutable and not (_references(native) == _ALONE and _is_whole(native)):
             native = spec.backend.copy(native)
         out[node] = fill(native, spec)
