@@ -27,6 +27,7 @@ from ember_ml.tensor.core import GradTensor, Tensor, fill
 __all__ = ["Mold", "leaves_of", "pull_back", "reaches_beyond"]
 
 _WRITES: Final = writes.STATE
+_KEEPING: Final = (Kept, KeptPart)
 
 
 class Mold:
@@ -78,7 +79,48 @@ def pull_back(
                 return _walk(seeds, targets)
         natives = {node: g.native for node, g in seeds.items()}
         specs = {node: g._spec for node, g in seeds.items()}
-        return _walk_natives(natives, specs, targets, retain)
+        return _apart(_walk_natives(natives, specs, targets, retain))
+
+
+def _apart(found: dict[Node, tuple[Any, Spec]]) -> dict[Node, Tensor]:
+    """Gradients each in memory of its own, to be written to: rules hand on what they were given
+    where nothing is to be done, and constants that are kept.
+    """
+    out: dict[Node, Tensor] = {}
+    while found:
+        node, (native, spec) = found.popitem()
+        if type(native) is not spec.native_type:  # sums of numbers are NumPy's scalars
+            native = spec.backend.settle_native(native, spec)
+        if spec.backend.mutable and not (_references(native) == _ALONE and _is_whole(native)):
+            native = spec.backend.copy(native)
+        out[node] = fill(native, spec)
+    return out
+
+
+def _is_whole(native: Any) -> bool:
+    """True for an array that has all of its memory, which nothing else uses."""
+    if type(native) is not np.ndarray:
+        return False
+    base = native.base
+    if base is None:
+        return True
+    alone = type(base) is np.ndarray and _references(base) == _ALONE + 1
+    return alone and native.flags.writeable
+
+
+def _references(held: Any) -> int:
+    return sys.getrefcount(held) if _COUNTED else -1
+
+
+def _measured() -> int:
+    held = np.empty(0)
+    return _references(held)
+
+
+# Whether reference counts tell who holds an object; and how many an array has that one variable
+# holds, as they are counted here.
+_COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
+_ALONE: Final = _measured() if _COUNTED else 0
 
 
 # --- Over native arrays -----------------------------------------------------------------------
@@ -86,7 +128,7 @@ def pull_back(
 
 def _walk_natives(
     seeds: dict[Node, Any], specs: dict[Node, Spec], targets: frozenset[Node] | None, retain: bool
-) -> dict[Node, Tensor]:
+) -> dict[Node, tuple[Any, Spec]]:
     first = -1
     inner: frozenset[Node] = frozenset()  # wanted, and no leaves
     if targets is not None:
@@ -97,7 +139,7 @@ def _walk_natives(
     pending: dict[int, list[Any]] = {}
     # The same for leaves, which need no place in the heap: nothing comes after them.
     ends: dict[Node, list[Any]] = {}
-    found: dict[Node, Tensor] = {}
+    found: dict[Node, tuple[Any, Spec]] = {}
     for node, g in seeds.items():
         if type(node) is Leaf:
             ends[node] = [g, specs[node]]
@@ -107,8 +149,8 @@ def _walk_natives(
     while heap:
         node, g, spec = pending.pop(-heappop(heap))
         kind = type(node)
-        if (kind is not Node and (kind is Kept or kind is KeptPart)) or (inner and node in inner):
-            found[node] = _tensor(g, spec)
+        if (inner and node in inner) or (kind is not Node and kind in _KEEPING):
+            found[node] = g, spec
         rule: Rule | None = node.rule
         if rule is None:
             if kind is not Part and kind is not KeptPart:
@@ -170,47 +212,8 @@ def _walk_natives(
     while ends:
         node, (g, spec) = ends.popitem()
         if targets is None or node in targets:
-            found[node] = _tensor(g, spec)
-    g = None  # or it would count as one more that holds the last
-    seeds.clear()
-    return _apart(found)
-
-
-def _apart(found: dict[Node, Tensor]) -> dict[Node, Tensor]:
-    """Gradients each in memory of its own, to be written to: rules hand on what they were given
-    where nothing is to be done, and kept constants too.
-    """
-    out: dict[Node, Tensor] = {}
-    while found:
-        node, g = found.popitem()
-        native, spec = g.native, g._spec
-        del g  # else it would count
-        if spec.backend.mutable and not (_references(native) == _ALONE and _is_whole(native)):
-            native = spec.backend.copy(native)
-        out[node] = fill(native, spec)
-    return out
-
-
-def _is_whole(native: Any) -> bool:
-    """True for an array that has all of its memory, which nothing else uses."""
-    if type(native) is not np.ndarray or not native.flags.writeable:
-        return False
-    base = native.base
-    return base is None or (type(base) is np.ndarray and _references(base) == _ALONE + 1)
-
-
-def _references(held: Any) -> int:
-    return sys.getrefcount(held) if _COUNTED else -1
-
-
-def _measured() -> int:
-    held = np.empty(0)
-    return _references(held)
-
-
-_COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
-# How many references an array has that one variable holds, as they are counted here.
-_ALONE: Final = _measured() if _COUNTED else 0
+            found[node] = g, spec
+    return found
 
 
 def _as_tensor(g: Any, spec: Any, result: Any) -> Any:
@@ -265,11 +268,7 @@ def _walk(seeds: Mapping[Node, Tensor], targets: frozenset[Node] | None) -> dict
     while heap:
         node, g = pending.pop(-heappop(heap))
         kind = type(node)
-        if (
-            kind is Kept
-            or kind is KeptPart
-            or (node in targets if targets is not None else kind is Leaf)
-        ):
+        if (node in targets if targets is not None else kind is Leaf) or kind in _KEEPING:
             found[node] = g
         rule = node.rule
         if rule is not None:
@@ -278,7 +277,7 @@ def _walk(seeds: Mapping[Node, Tensor], targets: frozenset[Node] | None) -> dict
             needs = [parent is not None and parent.order >= first for parent in node.parents]
             for place, part in _parts(node, rule, g, needs, True):
                 add(node.parents[place], part)
-        elif kind is Part or kind is KeptPart:
+        elif isinstance(node, Part):
             (whole,) = node.parents
             if whole is None or whole.rule is None:
                 raise GradientError(FREED)
@@ -288,7 +287,7 @@ def _walk(seeds: Mapping[Node, Tensor], targets: frozenset[Node] | None) -> dict
             parts = pending[whole.order][1]
             have = parts[node.options[0]]
             parts[node.options[0]] = g if have is None else binary("add", have, g)
-        elif kind is not Leaf:
+        elif type(node) is not Leaf:
             raise GradientError(FREED)
     return found
 

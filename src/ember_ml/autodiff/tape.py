@@ -393,6 +393,9 @@ class set_grad_enabled(ContextDecorator):
         self._mode = mode
         self._open: list[tuple[Token[bool], Any]] = []
 
+    def _recreate_cm(self) -> set_grad_enabled:
+        return type(self)(self._mode)  # each call of a function has its own, in any thread
+
     def __enter__(self) -> None:
         engine = selection.loaded("torch")
         inner = None

@@ -57,7 +57,7 @@ class _Product(torch.autograd.Function):
             indices = indices.reshape(line).expand(values.shape)
         zero = values == 0
         filled = torch.where(zero, 1, values)
-        rest = _Product.apply(filled, indices, axis, values.new_ones(shape))
+        rest = _Product.apply(filled, indices, axis, values.new_ones(shape))  # type: ignore[no-untyped-call]  # torch leaves it so
         count = zero.to(torch.int64)
         zeros = count.new_zeros(shape).scatter_add_(axis, indices, count)
         left = zeros.gather(axis, indices) - count
@@ -67,7 +67,7 @@ class _Product(torch.autograd.Function):
 
 def _product(values: Tensor, indices: Tensor, axis: int, target: Tensor) -> Tensor:
     if values.is_complex() and values.requires_grad:
-        found: Tensor = _Product.apply(values, indices, axis, target)
+        found: Tensor = _Product.apply(values, indices, axis, target)  # type: ignore[no-untyped-call]  # as above
         return found
     return _reduced("prod")(values, indices, axis, target)
 
