@@ -360,7 +360,8 @@ def _parts(xp: Kernels, x: NativeArray, axis: int, size: int, mean: str | None) 
         return xp.max(seen, axis=axis + 1, keepdims=False)  # a part may hold its last value twice
     after = (1,) * (len(shape) - axis - 1)
     mask = xp.host(inside.reshape(*inside.shape, *after), x)
-    total = xp.sum(xp.where(mask, seen, 0.0), axis=axis + 1, keepdims=False)
+    zero = xp.full((), 0.0, x)
+    total = xp.sum(xp.where(mask, seen, zero), axis=axis + 1, keepdims=False)
     return total / xp.cast(xp.host(counts.reshape(-1, *after), x), xp.dtype(x))
 
 
