@@ -108,8 +108,8 @@ def test_jvp_of_what_does_not_depend_is_zero(backend: str) -> None:
         (lambda: em.jvp(lambda x: x, wide(1), (wide(1),)), em.DTypeError, "primals as a tuple"),
         (lambda: em.jvp(lambda x: x, (wide(1),), (wide(1, 2),)), em.ShapeError, r"tangents\[0\]"),
         (lambda: em.jvp(lambda x: x, (wide(1),), ()), em.ShapeError, "trees that differ"),
-        (lambda: em.jacobian(lambda x: x * 1j)(wide(1)), em.DTypeError, "complex128 at the result"),
-        (lambda: em.jacobian(lambda x: x)(wide(1) * 1j), em.DTypeError, "two derivatives"),
+        (lambda: em.jacobian(lambda x: x * 1j)(ops.ones(1)), em.DTypeError, "complex64 at the res"),
+        (lambda: em.jacobian(lambda x: x)(ops.ones(1) * 1j), em.DTypeError, "two derivatives"),
         (lambda: em.jacobian(lambda x: wide(1))(wide(1)), em.GradientError, r"args\[0\]"),
     ],
 )
