@@ -28,7 +28,8 @@ def test_stopped_values_are_constants(backend: str) -> None:
     near(em.jvp(lambda x: x * em.stop_gradient(x), (wide(3),), (wide(1),))[1], [3])
     x = em.Tensor(wide(3, 4), requires_grad=True)
     stopped = em.stop_gradient(x)
-    assert not stopped.requires_grad and stopped.dtype is em.float64
+    assert not stopped.requires_grad
+    assert stopped.dtype is em.float64
     ops.sum(x * stopped).backward()
     assert x.grad is not None
     near(x.grad, [3, 4])
@@ -89,7 +90,8 @@ def test_backward_and_tapes_use_the_pull(backend: str) -> None:
 @em.custom_gradient
 def scaled(p: Any, count: Any, *, scale: float) -> Any:
     def pull(g: Any) -> Any:
-        assert g["n"] is None and g["i"] is None
+        assert g["n"] is None
+        assert g["i"] is None
         return {"a": g["s"] * p["b"] * scale, "b": None}, None
 
     return {"s": p["a"] * p["b"], "n": count, "i": ops.asarray([1, 2])}, pull
@@ -98,7 +100,8 @@ def scaled(p: Any, count: Any, *, scale: float) -> Any:
 def test_trees_of_arguments_and_results(backend: str) -> None:
     p = {"a": wide(1, 2), "b": wide(3, 4)}
     value = scaled(p, 5, scale=3.0)
-    assert value["n"] == 5 and value["i"].tolist() == [1, 2]
+    assert value["n"] == 5
+    assert value["i"].tolist() == [1, 2]
     g = em.grad(lambda p: ops.sum(scaled(p, 5, scale=3.0)["s"]))(p)
     near(g["a"], [9, 12])
     near(g["b"], [0, 0])  # None is the word of the pull that there is none

@@ -42,7 +42,8 @@ def inputs() -> Any:
 
 def test_vjp_pulls_back_as_often_as_asked(backend: str) -> None:
     value, pull = em.vjp(branches, inputs())
-    assert not value["h"].requires_grad and value["s"][0].shape == ()
+    assert not value["h"].requires_grad
+    assert value["s"][0].shape == ()
     ones = {"h": ops.ones((2, 3), dtype=em.float64), "s": [2.0]}
     (first,) = pull(ones)
     (again,) = pull(ones)
