@@ -42,7 +42,8 @@ def inputs() -> Any:
 
 def test_vjp_pulls_back_as_often_as_asked(backend: str) -> None:
     value, pull = em.vjp(branches, inputs())
-    assert not value["h"].requires_grad and value["s"][0].shape == ()
+    assert not value["h"].requires_grad
+    assert value["s"][0].shape == ()
     ones = {"h": ops.ones((2, 3), dtype=em.float64), "s": [2.0]}
     (first,) = pull(ones)
     (again,) = pull(ones)
@@ -108,8 +109,8 @@ def test_jvp_of_what_does_not_depend_is_zero(backend: str) -> None:
         (lambda: em.jvp(lambda x: x, wide(1), (wide(1),)), em.DTypeError, "primals as a tuple"),
         (lambda: em.jvp(lambda x: x, (wide(1),), (wide(1, 2),)), em.ShapeError, r"tangents\[0\]"),
         (lambda: em.jvp(lambda x: x, (wide(1),), ()), em.ShapeError, "trees that differ"),
-        (lambda: em.jacobian(lambda x: x * 1j)(wide(1)), em.DTypeError, "complex128 at the result"),
-        (lambda: em.jacobian(lambda x: x)(wide(1) * 1j), em.DTypeError, "two derivatives"),
+        (lambda: em.jacobian(lambda x: x * 1j)(ops.ones(1)), em.DTypeError, "complex64 at the res"),
+        (lambda: em.jacobian(lambda x: x)(ops.ones(1) * 1j), em.DTypeError, "two derivatives"),
         (lambda: em.jacobian(lambda x: wide(1))(wide(1)), em.GradientError, r"args\[0\]"),
     ],
 )

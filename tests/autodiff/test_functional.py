@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 import ember_ml as em
 from ember_ml import ops
 from ember_ml.autodiff.rules import table
+from ember_ml.autodiff.runs import NESTING
 from ember_ml.autodiff.tape import RULES
 from ember_ml.backend import selection
 
@@ -37,7 +38,9 @@ def test_value_and_gradient_have_the_dtype_and_backend_of_the_input(backend: str
         value, g = em.value_and_grad(lambda x: ops.sum(x * x))(x)
         assert value.item() == 5
         assert (g.tolist(), g.dtype, g.shape, g.backend) == ([2, 4], dtype, (2,), backend)
-        assert type(g) is em.Tensor and not g.requires_grad and not value.requires_grad
+        assert type(g) is em.Tensor
+        assert not g.requires_grad
+        assert not value.requires_grad
 
 
 def test_argnums_choose_arguments_and_their_order(backend: str) -> None:
@@ -68,7 +71,9 @@ def test_trees_keep_their_containers(backend: str) -> None:
         return ops.sum(layer.w * layer.b["a"][1]) + ops.sum(layer.b["z"][0] * 2.0)
 
     g = em.grad(fn)(layer)
-    assert isinstance(g, Layer) and list(g.b) == ["z", "a"] and g.b["a"][0] is None
+    assert isinstance(g, Layer)
+    assert list(g.b) == ["z", "a"]
+    assert g.b["a"][0] is None
     near(g.w, [4, 5])
     near(g.b["z"][0], [2])
     near(g.b["a"][1], [1, 2])
@@ -101,7 +106,9 @@ def test_aux_comes_back_as_it_is(backend: str) -> None:
         return ops.sum(y), {"y": y, "n": 3, "native": y.native, "none": None}
 
     (value, aux), g = em.value_and_grad(fn, has_aux=True)(x)
-    assert value.item() == 5 and aux["n"] == 3 and aux["none"] is None
+    assert value.item() == 5
+    assert aux["n"] == 3
+    assert aux["none"] is None
     near(aux["y"], [1, 4])
     assert type(aux["y"]) is em.Tensor
     np.testing.assert_array_equal(ops.asarray(aux["native"]).detach().numpy(), [1, 4])
@@ -114,7 +121,8 @@ def test_gradients_have_memory_of_their_own(backend: str) -> None:
     x, y = wide(1, 2), wide(3, 4)
     a, b = em.grad(lambda x, y: ops.sum(x + y), argnums=(0, 1))(x, y)
     a += 5
-    assert b.tolist() == [1, 1] and a.tolist() == [6, 6]
+    assert b.tolist() == [1, 1]
+    assert a.tolist() == [6, 6]
     one = em.grad(lambda x: x)(ops.asarray(2.0))
     one += 1
     assert em.grad(lambda x: x)(ops.asarray(2.0)).item() == 1
@@ -136,7 +144,7 @@ def sums(x: Any) -> Any:
         (lambda: em.grad(lambda x: x)(wide(1, 2)), em.ShapeError, r"not shape \(2,\)"),
         (lambda: em.grad(lambda x: (x, 1))(wide(1)), em.ShapeError, "has_aux=True"),
         (lambda: em.grad(sums, has_aux=True)(wide(1)), em.ShapeError, "gives \\(result, aux\\)"),
-        (lambda: em.grad(lambda x: sums(x) * 1j)(wide(1)), em.DTypeError, "complex128"),
+        (lambda: em.grad(lambda x: sums(x) * 1j)(ops.ones(1)), em.DTypeError, "complex64"),
         (lambda: em.grad(lambda x: 3)(wide(1)), em.DTypeError, "int64"),
         (lambda: em.grad(sums, argnums=1)(wide(1)), em.DomainError, "argnums 1 for a call with 1"),
         (lambda: em.grad(sums, argnums=-2)(wide(1)), em.DomainError, "argnums -2"),
@@ -292,7 +300,7 @@ def test_an_input_that_needs_gradients_stays_connected(backend: str) -> None:
 
 def test_what_an_inner_function_hands_out_stays_connected(backend: str) -> None:
     def fn(x: Any) -> Any:
-        g, aux = em.grad(lambda y: (ops.sum(y * y), x * x), has_aux=True)(x)
+        _g, aux = em.grad(lambda y: (ops.sum(y * y), x * x), has_aux=True)(x)
         return ops.sum(aux)
 
     near(em.grad(fn)(wide(3)), [6])
@@ -308,7 +316,8 @@ def test_recording_goes_on_within_no_grad(backend: str) -> None:
         return x * x
 
     watched = em.Tensor(wide(1), requires_grad=True)
-    assert not frozen(watched).requires_grad and em.is_grad_enabled()
+    assert not frozen(watched).requires_grad
+    assert em.is_grad_enabled()
 
 
 def test_detach_cuts(backend: str) -> None:
@@ -319,6 +328,7 @@ def test_gradients_in_loops_branches_and_batches(backend: str) -> None:
     x = wide(1, 2, 3)
     each = ops.vmap(em.grad(lambda x: x * x * x))(x)
     near(each, [3, 12, 27])
+    assert NESTING.get() == (0, False)
 
     def walk(start: Any) -> Any:
         def step(carry: Any, row: Any) -> Any:

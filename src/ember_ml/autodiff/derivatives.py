@@ -363,6 +363,8 @@ def _units(x: Tensor, rows: int = 0, first: int = 0) -> Tensor:
 
 def rows_of(result: Tensor, inputs: list[Tensor], create: bool) -> list[Tensor | None]:
     """One walk back for each element of a result."""
+    if not inputs:
+        return []
     if type(result) is not GradTensor or not result.size:
         return [None if type(result) is not GradTensor else _empty(result, x) for x in inputs]
     units = _units(result)

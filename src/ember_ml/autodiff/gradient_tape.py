@@ -133,9 +133,13 @@ class GradientTape:
         else:
             name = "GradientTape.gradient"
             seeds = fitted(name, "output_gradients", output_gradients, shape, targets)
-        found = runs.pulled(
-            targets, seeds, inputs, create=self._is_watched(), retain=self._persistent
+        recorded = [x for x in inputs if type(x) is GradTensor]
+        pulled = iter(
+            runs.pulled(
+                targets, seeds, recorded, create=self._is_watched(), retain=self._persistent
+            )
         )
+        found = [next(pulled) if type(x) is GradTensor else None for x in inputs]
         self._spent = True
         return _complete("gradient", found, inputs, structure, unused)
 
@@ -148,7 +152,9 @@ class GradientTape:
         (one,), _ = self._targets("jacobian", target)
         inputs, structure = self._sources("jacobian", sources, unused)
         require_unit((one, *inputs), "GradientTape.jacobian")
-        found = rows_of(one, inputs, self._is_watched())
+        recorded = [x for x in inputs if type(x) is GradTensor]
+        rows = iter(rows_of(one, recorded, self._is_watched()))
+        found = [next(rows) if type(x) is GradTensor else None for x in inputs]
         self._spent = True
         return _complete("jacobian", found, inputs, structure, unused, one.shape)
 

@@ -43,18 +43,21 @@ class Run:
 
     def __enter__(self) -> list[Tensor]:
         """The aliases, with which the function is to be run."""
-        backend = self.call.backend
-        self._token = NESTING.set((self.depth + 1, not backend.records))
+        backend, tensors = self.call.backend, self.call.tensors
         self._outside = tape.is_grad_enabled() and backend.gradients.is_recording()
         self._block: Any = None
         if not self._outside:
             self._block = tape.enable_grad()
             self._block.__enter__()
-        tensors = self.call.tensors
-        if backend.records or self.call.connected:
-            self.inputs = [alias(t) for t in tensors]
-        else:
-            self.inputs = [tape.alias(t.native, t._spec) for t in tensors]
+        self._token = NESTING.set((self.depth + 1, not backend.records))
+        try:
+            if backend.records or self.call.connected:
+                self.inputs = [alias(t) for t in tensors]
+            else:
+                self.inputs = [tape.alias(t.native, t._spec) for t in tensors]
+        except BaseException:  # torch.func has no such names for the arrays that it wraps
+            self.__exit__(None, None, None)
+            raise
         return self.inputs
 
     def __exit__(self, *error: Any) -> None:
