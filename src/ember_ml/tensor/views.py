@@ -15,8 +15,16 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml.autodiff import tape
+from ember_ml.backend.compiling import FROM_OUTSIDE
 from ember_ml.backend.contract import NativeArray, Spec
-from ember_ml.errors import DomainError, DTypeError, ReadOnlyError, ShapeError, UnsupportedOpError
+from ember_ml.errors import (
+    DomainError,
+    DTypeError,
+    ReadOnlyError,
+    ShapeError,
+    TraceError,
+    UnsupportedOpError,
+)
 from ember_ml.markers import D, R, V
 from ember_ml.ops.explain import explain
 from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, like
@@ -245,9 +253,9 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
         return _native_view(x, native, home)
     if type(home) is Window:
         storage, layout, base = home.storage, home.layout, home.base
-        if type(storage.native) is not spec.native_type:
+        if type(storage.native) is not spec.native_type and spec.backend.mutable:
             return None
-    elif type(x) is not Tensor or type(x.native) is not spec.native_type:
+    elif type(x) is not Tensor:
         return None
     else:
         storage = home if type(home) is Storage else storage_of(x)
@@ -308,12 +316,12 @@ def quick_reshape(x: Any, shape: Any) -> Tensor | None:
         if type(side) is not int:
             return None
     if type(home) is Window:
-        known, native = home.layout, home.storage.native
+        known = home.layout
     elif type(x) is Tensor:
-        known, native = contiguous(x.shape), x.native
+        known = contiguous(x.shape)
     else:
         return None
-    layout = reshaped(known, shape) if type(native) is spec.native_type else None
+    layout = reshaped(known, shape)
     return None if layout is None else view_on(x, layout)
 
 
@@ -349,11 +357,13 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
     """The result of an op that only rearranges: a view, or a copy where no view describes it."""
     backend = x._spec.backend
     home = getattr(x, "_home", None)
-    if type(home) is Window and type(home.storage.native) is x._spec.native_type:
+    if type(home) is Window and (
+        not backend.mutable or type(home.storage.native) is x._spec.native_type
+    ):
         layout = arranged(home.layout, name, options)
         if layout is not None:
             return view_on(x, layout, writable=name != "broadcast_to")
-    elif type(x) is Tensor and type(x.native) is x._spec.native_type:
+    elif type(x) is Tensor and (not backend.mutable or type(x.native) is x._spec.native_type):
         if name == "flip" and backend.reverses:
             quick = quick_slice(x, _turning(x.ndim, options[0]))
             if quick is not None:
@@ -434,7 +444,10 @@ def _has_native_views(x: Tensor) -> bool:
 
 
 def _is_traced(x: Tensor) -> bool:
+    """True where the engine's own views of what a compiler traces are not kept track of."""
     home = home_of(x)
+    if not x._spec.backend.mutable:
+        return False  # windows need no memory: they serve traced arrays as any others
     native = home.storage.native if isinstance(home, Window) else x.native
     return type(native) is not x._spec.native_type and x._spec.backend.is_traced(native)
 
@@ -672,6 +685,8 @@ def replace(x: Tensor, result: Tensor) -> None:
         except Exception as error:
             raise explain("in-place write", error, (x,)) from error
         return
+    if backend.leaks(x.native, result.native):
+        raise TraceError(FROM_OUTSIDE)
     if type(x) is GradTensor:
         if type(result) is not GradTensor:  # within no_grad: the same leaf has other values
             x.native = result.native
@@ -705,11 +720,6 @@ def require_writable(x: Tensor) -> None:
         raise type(home.error)(*home.error.args)
     if type(x) is TensorView:
         raise ReadOnlyError(*_READ_ONLY.args)
-    native = home.storage.native if type(home) is Window else x.native
-    if type(native) is not x._spec.native_type and x._spec.backend.is_traced(native):
-        raise UnsupportedOpError(
-            "a tensor cannot be written to while it is traced; use ops.where instead"
-        )
 
 
 def _settle(x: Tensor, storage: Storage, native: NativeArray) -> None:
