@@ -14,6 +14,7 @@ from ember_ml.ops import dispatch, elementwise, manipulation, scoring
 from ember_ml.ops import reduction as reductions
 from ember_ml.ops.activations import log_softmax
 from ember_ml.ops.axes import axis_of, broadcast
+from ember_ml.ops.loss_rows import of_rows
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.ops.scoring import (
     checked_reduction,
@@ -239,6 +240,10 @@ def cross_entropy(
     >>> round(cross_entropy([[0.0, 0.0]], [1]).item(), 4)
     0.6931
     """
+    if weight is None and axis is None and not label_smoothing:
+        quick = of_rows(logits, targets, ignore_index, reduction)
+        if quick is not None:
+            return quick
     name = "losses.cross_entropy"
     checked_reduction(name, reduction)
     smoothing = fraction(name, label_smoothing, "label_smoothing")

@@ -465,6 +465,9 @@ class GradTensor(Tensor):
 blank: Final[Callable[[], Tensor]] = partial(object.__new__, Tensor)
 
 
+_blank_grad: Final[Callable[[], Tensor]] = partial(object.__new__, GradTensor)
+
+
 def fill(native: NativeArray, spec: Spec) -> Tensor:
     """A Tensor around a native array whose spec is known."""
     out = blank()
@@ -475,9 +478,9 @@ def fill(native: NativeArray, spec: Spec) -> Tensor:
 
 def fill_grad(native: NativeArray, spec: Spec) -> Tensor:
     """A GradTensor around a native array; a plain one where its dtype has no gradient."""
-    if spec.dtype.kind not in ("real floating", "complex floating"):
+    if not spec.inexact:
         return fill(native, spec)
-    out = object.__new__(GradTensor)
+    out = _blank_grad()
     out.native = native
     out._spec = spec
     return out

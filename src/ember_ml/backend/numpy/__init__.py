@@ -14,6 +14,7 @@ from ember_ml.backend.numpy import (
     kernels,
     layouts,
     linearalg,
+    losses,
     network,
     ordering,
     random,
@@ -69,6 +70,7 @@ class NumpyBackend(Backend):
         | random.OVERRIDES
         | signal.OVERRIDES
         | network.OVERRIDES
+        | losses.OVERRIDES
     )
     mutable = True
     reverses = True
