@@ -25,7 +25,8 @@ def run(function: Callable[..., Any], name: str, call: Call, static: Any, raw: b
     shown = [picture(one, _itself) for one in call.trees]
     others = [*call.tensors, *[root.holder for root in state.roots[len(own) :]]]
     before = [x.native for x in others]
-    since = writes.serial()
+    writes.STATE.watching = True
+    since = writes.STATE.serial
     stream = draws.lazy_streams(backend.spec(dtypes.uint32), state.generators)
     try:
         with under_trace(), draws.scope(stream):

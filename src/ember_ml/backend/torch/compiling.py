@@ -37,13 +37,14 @@ class TorchCompiler(Compiler):
         from torch.fx.experimental.proxy_tensor import make_fx
 
         # Numbers beside tensors are kept by their specs, and have values: constants here.
-        traced = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*natives)
+        trace = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
+        traced = trace(*map(_like, natives))
         _simplify(traced, plan.owned)
         if plan.compiler == "inductor":
-            return _quiet(torch.compile(traced))
+            return _quiet(torch.compile(traced), natives)
         _retarget(traced.graph)
         traced.recompile()
-        return _quiet(traced.forward)
+        return _quiet(traced.forward, natives)
 
     def inlines(self) -> bool:
         return (
@@ -119,9 +120,23 @@ class _Recorded(torch.autograd.Function):
         return (None, None, *ctx.pull(needs, ctx.saved_tensors, gradients))
 
 
-def _quiet(run: Callable[..., Any]) -> Function:
+def _like(native: Any) -> Any:
+    """A tensor to trace with: in memory of its own, as each input has its own place in the graph."""
+    made = torch.empty_strided(
+        native.shape, native.stride(), dtype=native.dtype, device=native.device
+    )
+    return made.requires_grad_(native.requires_grad)
+
+
+def _quiet(run: Callable[..., Any], natives: Natives) -> Function:
     """A graph without a record of gradients."""
     switch: Any = torch._C._set_grad_enabled
+    if any(native.is_complex() for native in natives):
+        inner = run
+
+        def run(*natives: Any) -> Any:
+            # Conjugates that torch puts off are none in the graph.
+            return inner(*[native.resolve_conj().resolve_neg() for native in natives])
 
     def quiet(*natives: Any) -> list[Any]:
         if not torch.is_grad_enabled():
