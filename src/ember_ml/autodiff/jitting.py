@@ -120,7 +120,7 @@ class Jitted(Generic[F]):
         trees = [*self._trees, *given.objects] if given.objects else self._trees
         for one in trees:
             state.gather(one)
-        names: list[str] = []
+        names: list[Reference] = []
         raw = bool(given.raw)
         home = given.settle(state.backend())
         references = self._references
@@ -205,7 +205,7 @@ class Jitted(Generic[F]):
         statics: list[Any],
         state: State,
         home: Backend,
-        names: list[str],
+        names: list[Reference],
     ) -> None:
         """Take what the function closes over as inputs that are only read."""
         if statics:
@@ -224,7 +224,7 @@ class Jitted(Generic[F]):
                     continue
                 count = len(state.roots)
                 state.root(x)
-                names += [label] * (len(state.roots) - count)
+                names += [(label, get)] * (len(state.roots) - count)
 
     def _inside(self, value: Any) -> list[Reference]:
         try:

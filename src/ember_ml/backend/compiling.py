@@ -11,11 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 if TYPE_CHECKING:
     from ember_ml.backend.contract import Backend
 
-__all__ = ["FROM_OUTSIDE", "READ", "Compiler", "Plan", "under_trace", "tracing"]
+__all__ = [
+    "FROM_OUTSIDE",
+    "READ",
+    "Compiler",
+    "Plan",
+    "note",
+    "outlived",
+    "tracing",
+    "under_trace",
+]
 
 Natives = Sequence[Any]
 # Takes native arrays one by one.
@@ -33,22 +43,53 @@ FROM_OUTSIDE: Final = (
     "to a .copy() of it"
 )
 
-_TRACING: Final[ContextVar[bool]] = ContextVar("ember_ml tracing", default=False)
+# What was written to while a function is traced, and the arrays of before; None outside.
+Journal = list[tuple[ref[Any], Any]]
+_TRACING: Final[ContextVar[Journal | None]] = ContextVar("ember_ml tracing", default=None)
 
 
 def tracing() -> bool:
     """True within a function that em.jit traces."""
-    return _TRACING.get()
+    return _TRACING.get() is not None
 
 
 @contextmanager
-def under_trace() -> Iterator[None]:
+def under_trace() -> Iterator[Journal]:
     """A block in which functions are called as a part of one that is traced."""
-    token = _TRACING.set(True)
+    journal: Journal = []
+    token = _TRACING.set(journal)
     try:
-        yield
+        yield journal
     finally:
         _TRACING.reset(token)
+
+
+def note(holder: Any, native: Any) -> bool:
+    """Tell that a storage or tensor is about to lose an array with values for one without.
+
+    Where that is the engine's way of making tensors within a trace, the holder is allowed to be
+    one of those, which die with it: who lives on is told of by `outlived`. Else gives False.
+    """
+    journal = _TRACING.get()
+    if journal is None:
+        return False
+    journal.append((ref(holder), native))
+    return True
+
+
+def outlived(journal: Journal) -> bool:
+    """True where a holder was not made within the trace; all who live have their arrays again."""
+    found = False
+    for one, native in reversed(journal):
+        holder = one()
+        if holder is None:
+            continue
+        found = True
+        if hasattr(holder, "replace"):  # a storage
+            holder.replace(native)
+        else:
+            holder.native = native
+    return found
 
 
 class Plan:
@@ -81,10 +122,16 @@ class Compiler:
 
     # False where a function is called each time.
     traces: bool = False
+    # True where what was compiled can be traced and differentiated in place of the function.
+    replays: bool = False
+    # True where a compiled function may call the function itself, where it is differentiated.
+    reenters: bool = False
     # True where a trace holds for the strides of its inputs only.
     strided: bool = False
     # True where inputs that are given up to a call must belong to nobody else.
     donates: bool = False
+    # True where arrays that are made within a trace have values all the same.
+    makes_values: bool = False
     # The choices of `compiler=`, the default first.
     compilers: tuple[str, ...] = ()
 
@@ -116,6 +163,10 @@ class Compiler:
 
     def apart(self, native: Any, given: Natives) -> Any:
         """A result of a traced function that is not an input, and no view of one."""
+        return native
+
+    def cut(self, native: Any) -> Any:
+        """An array of the new state, through which no gradient of results goes."""
         return native
 
     def pull(self, function: Function, natives: Natives, gradients: Natives) -> list[Any]:

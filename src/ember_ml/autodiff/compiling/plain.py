@@ -50,6 +50,11 @@ def run(function: Callable[..., Any], name: str, call: Call, static: Any, raw: b
         raise
     inputs = [*before, *[root.native for root in state.roots]]
     found, structure = tree.flatten(result)
+    if not any(type(x) is GradTensor for x in call.tensors) and any(
+        root.leaf and (root.native is not native or root.holder.grad is not root.grad)
+        for root, native, _ in kept
+    ):  # what came of leaves that are others now
+        found = [x.detach() if type(x) is GradTensor else x for x in found]
     return tree.unflatten(structure, [_apart(leaf, inputs) for leaf in found])
 
 
@@ -86,7 +91,7 @@ def _said(call: Call, place: int) -> str:
     paths = arguments.named(call.args, call.kwargs)
     if place < len(paths):
         return paths[place]
-    return f"'{call.captured[place - len(call.tensors)]}'"
+    return f"'{call.captured[place - len(call.tensors)][0]}'"
 
 
 def _itself(leaf: Any) -> Any:

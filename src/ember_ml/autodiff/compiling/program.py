@@ -36,7 +36,10 @@ class Program:
 
     def compile(self, natives: Sequence[Any]) -> None:
         """Trace and compile it."""
-        self._run = self.backend.compiler.compile(self.body, natives, self.plan)
+        compiler = self.backend.compiler
+        self._run = compiler.compile(self.body, natives, self.plan)
+        if compiler.replays:
+            self.body = self._run
 
     def run(self, natives: Sequence[Any]) -> list[Any]:
         """What it gives."""

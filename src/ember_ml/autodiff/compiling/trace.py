@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from ember_ml import dtypes, tree
 from ember_ml.autodiff.compiling import arguments, draws
+from ember_ml.autodiff.compiling.captured import Reference, tensors_in
 from ember_ml.autodiff.compiling.program import Program
 from ember_ml.autodiff.compiling.state import Picture, Root, State, picture, put, same
-from ember_ml.backend.compiling import Plan, under_trace
+from ember_ml.backend.compiling import FROM_OUTSIDE, Plan, outlived, under_trace
 from ember_ml.backend.contract import Backend, NativeArray, Spec
-from ember_ml.errors import TraceError
-from ember_ml.tensor import convert
+from ember_ml.errors import GradientError, TraceError
+from ember_ml.tensor import convert, views
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, require_grad
 from ember_ml.tensor.storage import Storage
 
@@ -37,7 +38,7 @@ class Call:
         given: arguments.Arguments,
         state: State,
         trees: list[Any],
-        captured: list[str],
+        captured: list[Reference],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
@@ -122,6 +123,8 @@ class Trace:
             *[self._key] * (1 + len(call.state.generators)),
         ]
         self._is_traced = False
+        # What the state held when the function was called last, where that may be asked for.
+        self._shown: list[Picture] = []
         # What follows is known when the function has been traced: whether it draws, by which
         # generators; its results; which of them need gradients, and which are native arrays;
         # the roots that were written to, and those whose gradient was.
@@ -154,8 +157,11 @@ class Trace:
         streams = draws.streams([fill(native, self._key) for native in given], state.generators)
         shown = [picture(one, _itself) for one in trees]
         installed: list[Root] = []
+        journal: Any = ()
         try:
-            with under_trace(), draws.scope(streams[0]):
+            if self._is_traced:  # again, for a gradient
+                self._return()
+            with under_trace() as journal, draws.scope(streams[0]):
                 for root, native, grad in zip(roots, firsts, grads, strict=True):
                     installed.append(root)
                     root.install(own(native, root.leaf), grad)
@@ -168,12 +174,30 @@ class Trace:
                 )
                 self._require_own(tensors, before, roots)
                 self._draws = [stream.used for stream in streams]
-                return self._collected(result, natives, shown)
+                outs = self._collected(result, natives, self._shown)
+                del result
         finally:
             for one, picture_of in zip(trees, shown, strict=True):
                 put(one, picture_of, _itself)
             for root in installed:
                 root.restore()
+            written = bool(journal) and outlived(journal)
+        if written:
+            raise TraceError(FROM_OUTSIDE)
+        return outs
+
+    def _return(self) -> None:
+        """Let the state hold what it did when the function was called."""
+        state, trees, _ = self._now
+        for one, before in zip(trees, self._shown, strict=True):
+            put(one, before, _itself)
+        for (label, get), root in zip(self._captured, state.roots[self._own :], strict=True):
+            if not any(x is root.holder or views.home_of(x) is root.holder for x in tensors_in(get())):
+                raise GradientError(
+                    f"em.jit({self._name}): '{label}' was another tensor when the function was "
+                    f"called; its gradient computes values again, so keep the tensor there until "
+                    f"then, or give it as an argument"
+                )
 
     def _require_own(
         self, tensors: list[Tensor], before: list[NativeArray], roots: list[Root]
@@ -182,7 +206,7 @@ class Trace:
         for place, (x, native) in enumerate(zip(tensors, before, strict=True)):
             if changed(native, x.native):
                 raise foreign_write(self._name, self._paths[place])
-        for label, root in zip(self._captured, roots[self._own :], strict=True):
+        for (label, _), root in zip(self._captured, roots[self._own :], strict=True):
             if changed(root.given, root.native) or root.grad_now() is not root.grad_given:
                 raise foreign_write(self._name, f"'{label}'")
 
@@ -216,13 +240,13 @@ class Trace:
         own = list(enumerate(roots[: self._own]))
         self._written = [i for i, root in own if compiler.changed(root.given, root.native)]
         for place in self._written:
-            out(roots[place].native, roots[place].spec)
+            out(compiler.cut(roots[place].native), roots[place].spec)
         self._grads = []
         for place, root in own:
             now, given = root.grad_now(), root.grad_given
             if now is not None and (given is None or compiler.changed(given, now)):
                 self._grads.append((place, True))
-                out(now, root.spec)
+                out(compiler.cut(now), root.spec)
             elif now is None and given is not None:
                 self._grads.append((place, False))
         touched = {*self._written, *[place for place, _ in self._grads]}
@@ -235,7 +259,8 @@ class Trace:
             if id(leaf) in places:
                 return _Old(places[id(leaf)])
             is_leaf = type(leaf) is GradTensor and leaf.is_leaf
-            return _New(out(compiler.apart(leaf.native, inputs), leaf._spec), leaf._spec, is_leaf)
+            native = compiler.cut(compiler.apart(leaf.native, inputs))
+            return _New(out(native, leaf._spec), leaf._spec, is_leaf)
 
         def is_same(old: Any, new: Any) -> bool:
             return (state.tensors[new.place] if type(new) is _Old else new) is old
@@ -254,6 +279,8 @@ class Trace:
         self._now = (state, call.trees, call.objects)
         roots, backend = state.roots, self.backend
         first = not self._is_traced
+        if first or True in self._recorded or backend.compiler.reenters:
+            self._shown = [picture(one, _itself) for one in call.trees]
         natives = [root.native for root in roots]
         natives += [root.grad.native for root in roots if root.grad is not None]
         natives += [x.native for x in call.tensors]
@@ -283,14 +310,19 @@ class Trace:
         if self._written:
             self._prepare(call, natives)
         inputs: list[Tensor | None] = []
-        if True in self._needs or any(root.leaf for root in roots):
-            inputs = self._inputs(call, natives)
+        recorded = True in self._needs or any(root.leaf for root in roots)
         outs: Sequence[Any]
-        if backend.records and True in self._recorded:
+        if backend.records and recorded and True in self._recorded:
+            inputs = self._inputs(call, natives)
+            for place in self._written:  # its record keeps what is written to below
+                natives[place] = backend.copy(natives[place])
             outs = [x.native for x in self.program.record(natives, inputs)]
         else:
             outs = self.program.run(natives)
-        if backend.records or not inputs or True not in self._recorded:
+            if recorded:  # as is known of MLX's functions when they have been called
+                inputs = self._inputs(call, natives)
+        recorded = any(type(x) is GradTensor for x in inputs) and True in self._recorded
+        if backend.records or not recorded:
             made = self._wrapped(outs)
         else:
             made = self.program.taped(natives, inputs, outs)
@@ -341,9 +373,6 @@ class Trace:
         backend, roots = self.backend, call.state.roots
         if not backend.compiler.donates:
             return
-        for x in call.tensors:
-            if backend.leaks(roots[self._written[0]].native, x.native):
-                raise TraceError(_WITHIN)
         for place in self._written:
             holder = roots[place].holder
             known = _OWN_REFERENCES
@@ -382,13 +411,6 @@ class Trace:
 
         for one, shown in zip(call.trees, self._after, strict=True):
             put(one, shown, value)
-
-
-_WITHIN: Final = (
-    "a compiled function that writes to its state was called within one that is differentiated or "
-    "traced by JAX, where the state would hold what exists only there; differentiate within it, "
-    "as in em.jit(em.value_and_grad(fn), state=...)"
-)
 
 
 def _argument(native: NativeArray, spec: Spec, needs: bool) -> Tensor:

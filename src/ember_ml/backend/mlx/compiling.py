@@ -18,6 +18,8 @@ class MlxCompiler(Compiler):
     """Traced by the first call; memory that nobody else holds is used again by MLX itself."""
 
     traces = True
+    reenters = True
+    makes_values = True
 
     def compile(self, function: Function, natives: Natives, plan: Plan) -> Function:
         if mx.default_device().type == mx.DeviceType.cpu and not _has_compiler():

@@ -14,8 +14,9 @@ import torch
 from torch._C._functorch import peek_interpreter_stack
 from torch.fx import Graph, GraphModule, Node
 
-from ember_ml.backend.compiling import Compiler, Function, Natives, Plan
+from ember_ml.backend.compiling import FROM_OUTSIDE, Compiler, Function, Natives, Plan
 from ember_ml.backend.torch.tracing import is_fake
+from ember_ml.errors import TraceError
 
 __all__ = ["TorchCompiler"]
 
@@ -165,8 +166,20 @@ def _simplify(traced: GraphModule, owned: int) -> None:
         for copy in list(given.users):
             _settle(graph, given, copy)
     graph.eliminate_dead_code()
+    _require_no_writes_outside(graph)
     graph.lint()
     traced.recompile()
+
+
+def _require_no_writes_outside(graph: Graph) -> None:
+    """Raise where the graph would write to a tensor that it has as a constant."""
+    for node in graph.nodes:
+        if node.op != "call_function" or not _mutates(node):
+            continue
+        while node.op == "call_function" and _aliases(node) and isinstance(node.args[0], Node):
+            node = node.args[0]
+        if node.op == "get_attr":
+            raise TraceError(FROM_OUTSIDE)
 
 
 def _settle(graph: Graph, given: Node, copy: Node) -> None:
@@ -212,6 +225,12 @@ def _alike(a: Node, b: Node) -> bool:
 def _mutates(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.is_mutable
+
+
+def _aliases(node: Node) -> bool:
+    """True where an operator gives its first operand, or a view of it."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(out.alias_info is not None for out in schema.returns)
 
 
 def _retarget(graph: Graph) -> None:
