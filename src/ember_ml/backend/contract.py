@@ -22,6 +22,7 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend import aligned, checks, dlpack
+from ember_ml.backend.compiling import Compiler
 from ember_ml.backend.control import Control
 from ember_ml.backend.gradients import Gradients
 from ember_ml.dtypes import DType
@@ -216,12 +217,15 @@ class Backend(ABC):
     control_class: type[Control] = Control
     # How functions are differentiated: see backend/gradients.py.
     gradients_class: type[Gradients] = Gradients
+    # How functions are compiled: see backend/compiling.py.
+    compiler_class: type[Compiler] = Compiler
 
     def __init__(self, module: ModuleType) -> None:
         self.module: Final = module
         self.kernels: Final = Kernels(self)
         self.control: Final = self.control_class(self)
         self.gradients: Final = self.gradients_class(self)
+        self.compiler: Final = self.compiler_class(self)
         self._specs: Final[dict[tuple[DType, str], Spec]] = {}
         self._dtype_of: Final[dict[Any, DType]] = {
             native: dtype for dtype, native in self.native_dtypes.items()

@@ -18,8 +18,9 @@ import weakref
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ember_ml.backend.compiling import FROM_OUTSIDE, note
 from ember_ml.backend.contract import NativeArray, Spec
-from ember_ml.errors import ReadOnlyError, UnsupportedOpError
+from ember_ml.errors import ReadOnlyError, TraceError
 from ember_ml.tensor.layout import Layout, contiguous
 
 if TYPE_CHECKING:
@@ -233,11 +234,11 @@ class Storage:
 
     def take(self, native: NativeArray) -> None:
         """Replace the array by one computed from it, unless that exists only in a trace."""
-        if self.spec.backend.leaks(self.native, native):
-            raise UnsupportedOpError(
-                "a tensor from outside cannot be written to while a function is traced: its "
-                "memory would hold what exists only there; return the new value instead"
-            )
+        backend = self.spec.backend
+        if backend.leaks(self.native, native) and not (
+            backend.compiler.makes_values and note(self, self.native)
+        ):
+            raise TraceError(FROM_OUTSIDE)
         self.replace(native)
 
     def keep(self, window: Window) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml.autodiff import tape
+from ember_ml.backend.compiling import FROM_OUTSIDE, note
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.errors import (
     DomainError,
@@ -23,6 +24,7 @@ from ember_ml.errors import (
     GradientError,
     ReadOnlyError,
     ShapeError,
+    TraceError,
     UnsupportedOpError,
 )
 from ember_ml.markers import D, R, V
@@ -264,9 +266,9 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
         return _native_view(x, native, home)
     if type(home) is Window:
         storage, layout, base = home.storage, home.layout, home.base
-        if type(storage.native) is not spec.native_type:
+        if type(storage.native) is not spec.native_type and spec.backend.mutable:
             return None
-    elif type(x) is not Tensor or type(x.native) is not spec.native_type:
+    elif type(x) is not Tensor:
         return None
     else:
         storage = home if type(home) is Storage else storage_of(x)
@@ -327,12 +329,12 @@ def quick_reshape(x: Any, shape: Any) -> Tensor | None:
         if type(side) is not int:
             return None
     if type(home) is Window:
-        known, native = home.layout, home.storage.native
+        known = home.layout
     elif type(x) is Tensor:
-        known, native = contiguous(x.shape), x.native
+        known = contiguous(x.shape)
     else:
         return None
-    layout = reshaped(known, shape) if type(native) is spec.native_type else None
+    layout = reshaped(known, shape)
     return None if layout is None else view_on(x, layout)
 
 
@@ -369,11 +371,13 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
     """The result of an op that only rearranges: a view, or a copy where no view describes it."""
     backend = x._spec.backend
     home = getattr(x, "_home", None)
-    if type(home) is Window and type(home.storage.native) is x._spec.native_type:
+    if type(home) is Window and (
+        not backend.mutable or type(home.storage.native) is x._spec.native_type
+    ):
         layout = arranged(home.layout, name, options)
         if layout is not None:
             return view_on(x, layout, writable=name != "broadcast_to")
-    elif type(x) is Tensor and type(x.native) is x._spec.native_type:
+    elif type(x) is Tensor and (not backend.mutable or type(x.native) is x._spec.native_type):
         if name == "flip" and backend.reverses:
             quick = quick_slice(x, _turning(x.ndim, options[0]))
             if quick is not None:
@@ -465,7 +469,10 @@ def _has_native_views(x: Tensor) -> bool:
 
 
 def _is_traced(x: Tensor) -> bool:
+    """True where the engine's own views of what a compiler traces are not kept track of."""
     home = home_of(x)
+    if not x._spec.backend.mutable:
+        return False  # windows need no memory: they serve traced arrays as any others
     native = home.storage.native if isinstance(home, Window) else x.native
     return type(native) is not x._spec.native_type and x._spec.backend.is_traced(native)
 
@@ -726,6 +733,10 @@ def replace(x: Tensor, result: Tensor) -> None:
     if backend.records:
         record(x, lambda native: backend.assign(native, result.native))
         return
+    if backend.leaks(x.native, result.native) and not (
+        backend.compiler.makes_values and note(x, x.native)
+    ):
+        raise TraceError(FROM_OUTSIDE)
     _require_recordable(x)
     before = x._node if type(x) is GradTensor else None
     if type(x) is not GradTensor or home_of(x) is None:

@@ -29,6 +29,7 @@ from ember_ml.backend.jax import (
     special,
     windows,
 )
+from ember_ml.backend.jax.compiling import JaxCompiler
 from ember_ml.backend.jax.control import JaxControl
 from ember_ml.backend.jax.gradients import JaxGradients
 from ember_ml.dtypes import DType
@@ -74,6 +75,7 @@ class JaxBackend(Backend):
     defers = True
     control_class = JaxControl
     gradients_class = JaxGradients
+    compiler_class = JaxCompiler
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)
@@ -168,7 +170,10 @@ class JaxBackend(Backend):
         return layouts.write(root, layout, value, sole)
 
     def leaks(self, before: NativeArray, after: NativeArray) -> bool:
-        return isinstance(after, Tracer) and not isinstance(before, Tracer)
+        if not isinstance(after, Tracer):
+            return False
+        # A loop or a gradient within a traced function is a trace of its own, which ends earlier.
+        return not isinstance(before, Tracer) or before._trace is not after._trace
 
     def is_traced(self, native: NativeArray) -> bool:
         return isinstance(native, Tracer)

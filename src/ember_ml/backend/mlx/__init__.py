@@ -15,6 +15,7 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
+from ember_ml.backend.compiling import tracing
 from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.gradients import TRANSFORMING
 from ember_ml.backend.mlx import (
@@ -32,6 +33,7 @@ from ember_ml.backend.mlx import (
     summation,
     windows,
 )
+from ember_ml.backend.mlx.compiling import MlxCompiler
 from ember_ml.backend.mlx.control import MlxControl
 from ember_ml.backend.mlx.gradients import MlxGradients
 from ember_ml.backend.mlx.hosting import (
@@ -79,6 +81,7 @@ class MlxBackend(Backend):
     max_ndim = None
     control_class = MlxControl
     gradients_class = MlxGradients
+    compiler_class = MlxCompiler
 
     def __init__(self, module: Any) -> None:
         gpus = mx.device_count(mx.gpu) if mx.is_available(mx.gpu) else 0
@@ -204,6 +207,10 @@ class MlxBackend(Backend):
     ) -> NativeArray:
         with self._placed(self.dtype_of(root)):
             return layouts.write(root, layout, value, sole)
+
+    def leaks(self, before: NativeArray, after: NativeArray) -> bool:
+        # MLX tells tracers only by trying to compute them, so this is asked where we trace.
+        return tracing() and evaluated(before) and not evaluated(after)
 
     def is_traced(self, native: NativeArray) -> bool:
         return not evaluated(native)

@@ -10,7 +10,10 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend import dlpack
+from ember_ml.backend.compiling import READ
 from ember_ml.backend.contract import Backend, Kernel, NativeArray
+from ember_ml.backend.contract import Kernel, NativeArray
+from ember_ml.errors import TraceError, UnsupportedOpError
 from ember_ml.errors import UnsupportedOpError
 
 __all__ = ["differentiable", "evaluated", "host_view", "require_values", "taped_rule"]
@@ -28,6 +31,8 @@ def evaluated(*natives: NativeArray) -> bool:
             return False
         raise
     except RuntimeError as error:
+        if "without a primitive" in str(error):
+            return False  # what a compiled function let out, after it was compiled
         if "in current thread" not in str(error):
             raise
         raise UnsupportedOpError(
@@ -40,7 +45,7 @@ def evaluated(*natives: NativeArray) -> bool:
 def require_values(native: NativeArray) -> None:
     """Compute a lazy array, or say why that cannot be."""
     if not evaluated(native):
-        raise UnsupportedOpError("an array has no values while mx.compile or mx.vmap traces")
+        raise TraceError(f"{READ}; mx.compile or mx.vmap traces it")
 
 
 def host_view(native: NativeArray) -> np.ndarray[Any, Any]:

@@ -20,6 +20,7 @@ from torch.utils.dlpack import from_dlpack
 
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
+from ember_ml.backend.compiling import FROM_OUTSIDE, READ
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.torch import (
     accelerators,
@@ -39,10 +40,11 @@ from ember_ml.backend.torch import (
     tracing,
     unsigned,
 )
+from ember_ml.backend.torch.compiling import TorchCompiler
 from ember_ml.backend.torch.control import TorchControl
 from ember_ml.backend.torch.gradients import TorchGradients
 from ember_ml.dtypes import DType
-from ember_ml.errors import CopyError, ReadOnlyError
+from ember_ml.errors import CopyError, ReadOnlyError, TraceError
 from ember_ml.tensor.layout import Layout
 
 __all__ = ["TorchBackend", "load"]
@@ -78,6 +80,7 @@ class TorchBackend(Backend):
     records = True
     control_class = TorchControl
     gradients_class = TorchGradients
+    compiler_class = TorchCompiler
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)
@@ -112,6 +115,8 @@ class TorchBackend(Backend):
         return made if here else made.to(spec.device)
 
     def to_numpy(self, native: NativeArray, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if tracing.is_fake(native):
+            raise TraceError(f"{READ}; torch traces it")
         plain = _plain(native)
         array = hosting.to_host(plain)
         if copy is None:
@@ -188,6 +193,9 @@ class TorchBackend(Backend):
         return first[0] < second[1] and second[0] < first[1]
 
     def is_view(self, native: NativeArray, base: NativeArray) -> bool:
+        if tracing.is_fake(native):  # without an address
+            first, second = native.untyped_storage(), base.untyped_storage()
+            return bool(first._cdata == second._cdata)
         return bool(native.data_ptr() == base.data_ptr())
 
     def copy_memory(self, native: NativeArray) -> NativeArray | None:
@@ -209,6 +217,8 @@ class TorchBackend(Backend):
     def write_layout(
         self, root: NativeArray, layout: Layout, value: NativeArray, sole: bool
     ) -> NativeArray:
+        if tracing.is_outside(root):
+            raise TraceError(FROM_OUTSIDE)
         layouts.write(root, layout, value)
         return root
 
@@ -301,7 +311,9 @@ def _plain(native: NativeArray) -> NativeArray:
 
 
 def _require_own_memory(native: NativeArray) -> None:
-    """Raise ReadOnlyError where several elements are one place in memory."""
+    """Raise where several elements are one place in memory, or the array outlives a trace."""
+    if tracing.is_outside(native):
+        raise TraceError(FROM_OUTSIDE)
     strides = native.stride()
     if 0 not in strides or not native.numel():  # nothing lies anywhere
         return

@@ -42,7 +42,10 @@ def source_of(op: str, generator: Any, native: bool) -> Generator | KeySource:
     """The generator or the key that a call draws from."""
     found = seeding.current() if generator is None else generator
     if isinstance(found, Generator):
-        return found
+        scope = seeding.compiled()
+        if scope is None:
+            return found
+        found = scope.of(op, found)
     if native:
         raise UnsupportedOpError(f"ops.{op} draws native=True from a Generator, not from a key")
     if isinstance(found, seeding.KeyStream):
