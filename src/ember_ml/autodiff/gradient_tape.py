@@ -133,7 +133,7 @@ class GradientTape:
         else:
             name = "GradientTape.gradient"
             seeds = fitted(name, "output_gradients", output_gradients, shape, targets)
-        recorded = [x for x in inputs if type(x) is GradTensor]
+        recorded: list[Tensor] = [x for x in inputs if type(x) is GradTensor]
         pulled = iter(
             runs.pulled(
                 targets, seeds, recorded, create=self._is_watched(), retain=self._persistent
@@ -152,7 +152,7 @@ class GradientTape:
         (one,), _ = self._targets("jacobian", target)
         inputs, structure = self._sources("jacobian", sources, unused)
         require_unit((one, *inputs), "GradientTape.jacobian")
-        recorded = [x for x in inputs if type(x) is GradTensor]
+        recorded: list[Tensor] = [x for x in inputs if type(x) is GradTensor]
         rows = iter(rows_of(one, recorded, self._is_watched()))
         found = [next(rows) if type(x) is GradTensor else None for x in inputs]
         self._spent = True

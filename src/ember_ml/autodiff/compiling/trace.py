@@ -192,7 +192,9 @@ class Trace:
         for one, before in zip(trees, self._shown, strict=True):
             put(one, before, _itself)
         for (label, get), root in zip(self._captured, state.roots[self._own :], strict=True):
-            if not any(x is root.holder or views.home_of(x) is root.holder for x in tensors_in(get())):
+            if not any(
+                x is root.holder or views.home_of(x) is root.holder for x in tensors_in(get())
+            ):
                 raise GradientError(
                     f"em.jit({self._name}): '{label}' was another tensor when the function was "
                     f"called; its gradient computes values again, so keep the tensor there until "

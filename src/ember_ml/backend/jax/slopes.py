@@ -36,7 +36,7 @@ def with_slopes(function: Kernel, *slopes: Slope) -> Kernel:
         return y, total
 
     custom.defjvp(forward, symbolic_zeros=True)
-    return jax.jit(custom, inline=True)  # type: ignore[no-any-return]  # untyped
+    return jax.jit(custom, inline=True)
 
 
 def _zero(y: Array, *operands: Array) -> float:
@@ -64,7 +64,7 @@ def settled_far(kernel: Kernel, limit: float) -> Kernel:
 
 
 _abs = with_slopes(jnp.abs, lambda y, x: jnp.sign(x))
-_cbrt = with_slopes(jnp.cbrt, lambda y, x: 1 / (3 * _cbrt(x) ** 2))
+_cbrt: Kernel = with_slopes(jnp.cbrt, lambda y, x: 1 / (3 * _cbrt(x) ** 2))
 
 
 # --- Two operands -----------------------------------------------------------------------------

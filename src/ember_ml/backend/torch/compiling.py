@@ -98,7 +98,8 @@ class TorchCompiler(Compiler):
     ) -> list[Any]:
         if not torch.is_grad_enabled() or not any(n.requires_grad for n in natives):
             return run(natives)
-        return list(_Recorded.apply(run, pull, *natives))
+        made = _Recorded.apply(run, pull, *natives)  # type: ignore[no-untyped-call]  # torch's
+        return list(made)
 
 
 class _Recorded(torch.autograd.Function):

@@ -34,7 +34,8 @@ def floor_divide(x: Tensor, y: Tensor) -> Tensor:
 
 def remainder(x: Tensor, y: Tensor) -> Tensor:
     if x.requires_grad or y.requires_grad:
-        return _Remainder.apply(x, y)
+        made: Tensor = _Remainder.apply(x, y)  # type: ignore[no-untyped-call]  # torch's
+        return made
     return _remainder(x, y)
 
 

@@ -40,7 +40,7 @@ def scaled_dot_product_attention(
     options = (causal, scale, groups > 1)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         if not is_traced(query) and not any(map(is_functorch_wrapped_tensor, (query, key, value))):
-            made: Tensor = _Attention.apply(*tensors, *options)
+            made: Tensor = _Attention.apply(*tensors, *options)  # type: ignore[no-untyped-call]  # torch's
             return made
     return _attention(*tensors, *options)
 
@@ -70,13 +70,14 @@ class _Attention(torch.autograd.Function):
         tensors, ctx.options = args[:4], args[4:]
         ctx.needed = [place for place in range(4) if ctx.needs_input_grad[place]]
         ctx.save_for_backward(*tensors)
-        aliases = [None if x is None else x.detach() for x in tensors]
+        aliases: list[Any] = [None if x is None else x.detach() for x in tensors]
         for place in ctx.needed:
             aliases[place].requires_grad_()
         ctx.inputs = [aliases[place] for place in ctx.needed]
         with torch.enable_grad():
             ctx.out = _attention(*aliases, *ctx.options)
-        return ctx.out.detach()
+        out: Tensor = ctx.out.detach()
+        return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
