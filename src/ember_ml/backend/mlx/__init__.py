@@ -17,6 +17,7 @@ from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.mlx import (
+    activations,
     elementwise,
     indexing,
     kernels,
@@ -26,7 +27,6 @@ from ember_ml.backend.mlx import (
     ordering,
     random,
     scattering,
-    slopes,
     special,
     summation,
     windows,
@@ -116,8 +116,8 @@ class MlxBackend(Backend):
             found = windows.convolution(name, self.portable(name))
         else:
             found = super().kernel(name, dtype)
-            if name in slopes.AROUND:
-                found = slopes.AROUND[name](found)
+            if name in activations.AROUND:
+                found = activations.AROUND[name](found)
         if dtype in _HALVES and (name in elementwise.WIDE or name in network.WIDE):
             return elementwise.through_float32(found)
         return found
