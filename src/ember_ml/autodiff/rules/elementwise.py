@@ -13,6 +13,7 @@ from ember_ml import ops
 from ember_ml.autodiff.rules.choosing import cleared, gated, has_none
 from ember_ml.autodiff.rules.shapes import summed_to
 from ember_ml.autodiff.rules.table import rule, zero_gradient
+from ember_ml.backend.portable.arithmetic import sinc_slope
 from ember_ml.ops.dispatch import binary, unary
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
@@ -117,7 +118,7 @@ def _pow1(g: Tensor, y: Any, a: Tensor, b: Tensor) -> Tensor:
 def _pow2(g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """y * log(a), and zero for a base of zero, whose powers are all zero."""
     zero = a == 0
-    slope = y * ops.log(ops.where(zero, 1.0, a))
+    slope = ops.where(zero, 0.0, y) * ops.log(ops.where(zero, 1.0, a))
     positive = ops.real(b) >= 0 if b.dtype.is_complex else b >= 0
     # With a negative exponent the power of zero is infinite, and falls without end.
     slope = ops.where(ops.logical_and(zero, ops.logical_not(positive)), -ops.inf, slope)
@@ -150,7 +151,7 @@ rule("log10", lambda g, y, x: g / (_conj(x) * math.log(10)))
 def _share(a: Tensor, b: Tensor) -> Tensor:
     """exp(a) / (exp(a) + exp(b)); equal infinities share evenly."""
     equal = ops.logical_and(a == b, ops.isinf(a))
-    return ops.sigmoid(ops.where(equal, 0.0, a - b))
+    return ops.sigmoid(ops.where(equal, 0.0, a) - ops.where(equal, 0.0, b))
 
 
 rule(
@@ -193,19 +194,7 @@ rule("acosh", lambda g, y, x: g / _conj(ops.sqrt(x - 1.0) * ops.sqrt(x + 1.0)))
 rule("atanh", lambda g, y, x: g / _conj((1.0 - x) * (1.0 + x)))
 
 
-def _sinc(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """(cos(pi x) - sinc(x)) / x, which cancels near zero: there, the series."""
-    small = ops.abs(x) < 0.05
-    wide = ops.where(small, 1.0, x)
-    far = (ops.cos(wide * math.pi) - ops.sinc(wide)) / wide
-    square = ops.square(ops.where(small, x * math.pi, 0.0))
-    near = square * (1 / 45360) - 1 / 840
-    near = square * near + 1 / 30
-    near = (square * near - 1 / 3) * x * math.pi**2
-    return g * ops.where(small, near, far)
-
-
-rule("sinc", _sinc, output=True)
+rule("sinc", lambda g, y, x: g * sinc_slope(ops.where, ops.cos, x, y), output=True)
 
 
 def _length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -291,7 +280,11 @@ rule(
     lambda g, y, a, b: summed_to(ops.zeros_like(g), b),
     inputs=False,
 )
-rule("nextafter", _add1, lambda g, y, a, b: summed_to(ops.zeros_like(g), b), inputs=False)
+rule(
+    "nextafter",
+    lambda g, y, a, b: summed_to(gated(a != b, g), a),  # where both are equal, none moves alone
+    lambda g, y, a, b: summed_to(ops.zeros_like(g), b),
+)
 
 
 # --- Choices ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from ember_ml.backend.contract import Kernel, NativeArray
+from ember_ml.backend.portable.arithmetic import sinc_slope
 
 __all__ = ["KERNELS", "settled_far", "with_slopes"]
 
@@ -65,6 +66,9 @@ def settled_far(kernel: Kernel, limit: float) -> Kernel:
 
 _abs = with_slopes(jnp.abs, lambda y, x: jnp.sign(x))
 _cbrt: Kernel = with_slopes(jnp.cbrt, lambda y, x: 1 / (3 * _cbrt(x) ** 2))
+_sinc: Kernel = with_slopes(
+    lambda x: jnp.sinc(x), lambda y, x: sinc_slope(jnp.where, jnp.cos, x, _sinc(x))
+)
 
 
 # --- Two operands -----------------------------------------------------------------------------
@@ -176,7 +180,8 @@ KERNELS: Final[dict[str, Kernel]] = {
     "fmin": _choosing(lambda x, y: jnp.fmin(x, y), jnp.less_equal),
     "hypot": _hypot,
     "logaddexp": _logaddexp,
-    "nextafter": with_slopes(lambda x, y: jnp.nextafter(x, y), _one, _zero),
+    "nextafter": with_slopes(lambda x, y: jnp.nextafter(x, y), lambda out, x, y: x != y, _zero),
     "pow": _pow,
     "remainder": _remainder,
+    "sinc": _sinc,
 }

@@ -19,6 +19,7 @@ from ember_ml.backend.compiling import tracing
 from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.gradients import TRANSFORMING
 from ember_ml.backend.mlx import (
+    activations,
     elementwise,
     indexing,
     kernels,
@@ -28,7 +29,6 @@ from ember_ml.backend.mlx import (
     ordering,
     random,
     scattering,
-    slopes,
     special,
     summation,
     windows,
@@ -129,8 +129,8 @@ class MlxBackend(Backend):
             found = windows.largest(name, self)
         else:
             found = super().kernel(name, dtype)
-            if name in slopes.AROUND:
-                found = slopes.AROUND[name](found)
+            if name in activations.AROUND:
+                found = activations.AROUND[name](found)
         if dtype in _HALVES and (name in elementwise.WIDE or name in network.WIDE):
             return elementwise.through_float32(found)
         return found

@@ -11,7 +11,16 @@ import mlx.core as mx
 from ember_ml.backend import checks
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.mlx.hosting import evaluated
-from ember_ml.backend.mlx.slopes import choosing, extreme, limited, one, with_slopes, zero
+from ember_ml.backend.mlx.slopes import (
+    choosing,
+    extreme,
+    limited,
+    one,
+    with_pulls,
+    with_slopes,
+    zero,
+)
+from ember_ml.backend.portable.arithmetic import sinc_slope
 from ember_ml.errors import DomainError, IntegerDivisionError
 
 __all__ = [
@@ -252,8 +261,8 @@ def _length(x: Array, y: Array) -> Array:
 
 
 def _base_slope(out: Array, x: Array, y: Array) -> Array:
-    lost = mx.logical_and(x == 0, y == 0)
-    return y * mx.power(x, mx.where(lost, mx.ones_like(y), y - 1))
+    lost = mx.logical_and(x == 0, y == 0).astype(y.dtype)
+    return y * mx.power(x, y - 1 + 2 * lost)
 
 
 def _exponent_slope(out: Array, x: Array, y: Array) -> Array:
@@ -266,6 +275,18 @@ def _exponent_slope(out: Array, x: Array, y: Array) -> Array:
 def _copied(out: Array, x: Array, y: Array) -> Array:
     ones = mx.ones_like(x)
     return mx.where(x == 0, mx.zeros_like(x), mx.where(signbit(x) == signbit(y), ones, -ones))
+
+
+def sinc(x: Array) -> Array:
+    at_zero = x == 0
+    one = mx.ones_like(x)
+    angle = mx.where(at_zero, one, x) * math.pi
+    sine = sin64(angle) if x.dtype == mx.float64 else mx.sin(angle)
+    return mx.where(at_zero, one, sine / angle)
+
+
+def _sinc_slope(out: Array, x: Array) -> Array:
+    return sinc_slope(mx.where, cos64 if x.dtype == mx.float64 else mx.cos, x, out)
 
 
 def fmax(x: Array, y: Array) -> Array:
@@ -339,6 +360,23 @@ def complex_pow(x: Array, y: Array) -> Array:
     return mx.where(y == 0, mx.ones_like(x), mx.power(x, y))  # MLX gives NaN for 0 ** 0
 
 
+def _complex_base(g: Array, out: Array, x: Array, y: Array) -> Array:
+    lost = mx.logical_and(x == 0, y == 0)
+    power = mx.power(x, mx.where(lost, mx.ones_like(y), y - 1))
+    return g * mx.conj(y * power)
+
+
+def _complex_exponent(g: Array, out: Array, x: Array, y: Array) -> Array:
+    return g * mx.conj(out * mx.log(mx.where(x == 0, mx.ones_like(x), x)))
+
+
+def _across(g: Array, out: Array, x: Array) -> Array:
+    """The part of a gradient across a direction, over the distance; MLX gives zero."""
+    size = mx.abs(x)
+    turn = mx.imag(mx.conj(out) * g) / mx.where(size == 0, mx.ones_like(size), size)
+    return out * _complex(mx.zeros_like(turn), turn)
+
+
 OVERRIDES: Final[dict[str, Kernel]] = {
     "signbit": signbit,
     "sign": sign,
@@ -359,8 +397,9 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "logaddexp": _sum_of_exponentials(mx.logaddexp),
     "maximum": extreme(mx.maximum, mx.less),
     "minimum": extreme(mx.minimum, mx.greater),
-    "nextafter": with_slopes(nextafter, one, zero),
+    "nextafter": with_slopes(nextafter, lambda out, x, y: (x != y).astype(out.dtype), zero),
     "pow": with_slopes(mx.power, _base_slope, _exponent_slope),
+    "sinc": with_slopes(sinc, _sinc_slope),
     "remainder": with_slopes(remainder, one, lambda out, x, y: -floor_divide(x, y)),
 }
 
@@ -393,10 +432,11 @@ FLOAT64: Final[dict[str, Kernel]] = {
 
 COMPLEX: Final[dict[str, Kernel]] = {
     "expm1": complex_expm1,
-    "sign": complex_sign,
+    "sign": with_pulls(complex_sign, _across),
     "sin": mx.sin,
     "tanh": complex_tanh,
-    "pow": complex_pow,
+    # MLX turns the gradient of the base the wrong way.
+    "pow": with_pulls(complex_pow, _complex_base, _complex_exponent),
 }
 
 # Ops of several steps, which lose digits in 16-bit floats.

@@ -12,9 +12,7 @@ from ember_ml import dtypes
 from ember_ml.backend import dlpack
 from ember_ml.backend.compiling import READ
 from ember_ml.backend.contract import Backend, Kernel, NativeArray
-from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.errors import TraceError, UnsupportedOpError
-from ember_ml.errors import UnsupportedOpError
 
 __all__ = ["differentiable", "evaluated", "host_view", "require_values", "taped_rule"]
 

@@ -13,7 +13,7 @@ from ember_ml.backend.mlx import windows
 from ember_ml.backend.mlx.elementwise import exp64
 from ember_ml.backend.portable.network import KERNELS
 
-__all__ = ["FLOAT64", "OVERRIDES", "PORTABLE64", "WIDE"]
+__all__ = ["FLOAT64", "OVERRIDES", "PORTABLE64", "WIDE", "sigmoid64", "softplus_of_one"]
 
 Array = Any  # mx.array; its operators are untyped
 
@@ -62,7 +62,7 @@ softplus64.vjp(lambda x, cotangent, _: cotangent * sigmoid64(x))
 softplus64.jvp(lambda x, tangent: tangent * sigmoid64(x))
 
 
-def _softplus(x: Array) -> Array:
+def softplus_of_one(x: Array) -> Array:
     """log(exp(x) + 1)."""
     if x.dtype == mx.float64:
         return softplus64(x)
@@ -70,12 +70,12 @@ def _softplus(x: Array) -> Array:
 
 
 def log_sigmoid(x: Array) -> Array:
-    return -_softplus(-x)
+    return -softplus_of_one(-x)
 
 
 def softplus(x: Array, beta: float, limit: float) -> Array:
     scaled = x * beta
-    return mx.where(scaled > limit, x, _softplus(scaled) / beta)
+    return mx.where(scaled > limit, x, softplus_of_one(scaled) / beta)
 
 
 # --- Attention --------------------------------------------------------------------------------

@@ -94,6 +94,8 @@ class TorchBackend(Backend):
             return unsigned.kernel(self, name, dtype)
         if name in kernels.HOSTED.get(dtype.kind, ()):
             return self.hosted(name, dtype)
+        if name == "cbrt":
+            return elementwise.cbrt(super().kernel(name, dtype))
         found = elementwise.BY_KIND[dtype.kind].get(name)
         return super().kernel(name, dtype) if found is None else found
 

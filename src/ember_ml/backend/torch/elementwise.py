@@ -7,10 +7,11 @@ from typing import Any, Final
 import torch
 
 from ember_ml.backend.contract import Kernel
+from ember_ml.backend.portable.arithmetic import sinc_slope
 from ember_ml.backend.torch.tracing import readable
 from ember_ml.errors import DomainError
 
-__all__ = ["BY_KIND"]
+__all__ = ["BY_KIND", "cbrt"]
 
 Tensor = torch.Tensor
 
@@ -56,6 +57,7 @@ class _Remainder(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,9 +67,43 @@ class _Remainder(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, dx: Tensor | None, dy: Tensor | None) -> Tensor:
         x, y = ctx.saved_tensors
-        out = torch.zeros(()) if dx is None else dx
-        return out if dy is None else out - dy * floor_divide(x, y)
+        out = torch.zeros_like(x) if dx is None else dx
+        return out + 0 * y if dy is None else out - dy * floor_divide(x, y)
 
+
+def with_slope(function: Kernel, slope: Kernel) -> Kernel:
+    """A function of one operand, whose derivative is a function of the operand and the result."""
+
+    class Sloped(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Tensor) -> Tensor:
+            return function(x)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+            ctx.save_for_backward(*inputs, output)
+            ctx.save_for_forward(*inputs, output)
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Tensor:
+            return g * slope(*ctx.saved_tensors)
+
+        @staticmethod
+        def jvp(ctx: Any, tangent: Tensor) -> Tensor:
+            return tangent * slope(*ctx.saved_tensors)
+
+    return lambda x: Sloped.apply(x) if x.requires_grad else function(x)
+
+
+def cbrt(portable: Kernel) -> Kernel:
+    """The cube root of an engine without one, with its slopes at zero and infinity."""
+    return with_slope(portable, lambda x, y: 1 / (3 * torch.square(y)))
+
+
+# torch's own derivative is a difference of nearly equal terms near zero.
+sinc: Final = with_slope(torch.sinc, lambda x, y: sinc_slope(torch.where, torch.cos, x, y))
 
 _TRUE: Final = torch.ones((), dtype=torch.bool)
 
@@ -209,6 +245,7 @@ BY_KIND: Final[dict[str, dict[str, Kernel]]] = {
         "remainder": remainder,
         "hypot": hypot,
         "logaddexp": logaddexp,
+        "sinc": sinc,
         "contract": contract,
     },
     "complex floating": {
