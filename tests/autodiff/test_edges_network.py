@@ -92,6 +92,31 @@ def test_a_query_that_sees_nothing(backend: str) -> None:
         np.testing.assert_allclose(g, other, atol=1e-12)
 
 
+def test_attention_twice(backend: str) -> None:
+    """Second derivatives; torch's fused kernel has none, and says which one has."""
+    x = np.random.default_rng(3).normal(size=(1, 2, 3, 4))
+
+    def slope(x: Any) -> Any:
+        def inner(x: Any) -> Any:
+            return ops.sum(ops.scaled_dot_product_attention(x, x, x, is_causal=True) ** 3)
+
+        return ops.sum(autodiff.grad(inner)(x) ** 2)
+
+    with em.use_backend("numpy"):
+        expected = autodiff.grad(slope)(ops.asarray(x)).numpy()
+    with em.use_backend(backend):
+        if backend != "torch":
+            found = autodiff.grad(slope)(ops.asarray(x))
+        else:
+            from torch.nn.attention import SDPBackend, sdpa_kernel
+
+            with pytest.raises(GradientError, match=r"ops\.scaled_dot_product_attention.*MATH"):
+                autodiff.grad(slope)(ops.asarray(x))
+            with sdpa_kernel(SDPBackend.MATH):
+                found = autodiff.grad(slope)(ops.asarray(x))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-8)
+
+
 def test_constant_rows(backend: str) -> None:
     """A variance of zero is kept from the root by eps."""
     x = np.full((2, 4), 3.0)
