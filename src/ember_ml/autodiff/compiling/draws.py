@@ -14,7 +14,8 @@ import numpy as np
 
 from ember_ml.backend import aligned
 from ember_ml.backend.contract import NativeArray, Spec
-from ember_ml.ops.random import host, keys as key_ops, seeding
+from ember_ml.ops.random import host, seeding
+from ember_ml.ops.random import keys as key_ops
 from ember_ml.ops.random.generator import Generator
 from ember_ml.ops.random.seeding import CallStream, KeyStream
 from ember_ml.tensor.core import Tensor, fill

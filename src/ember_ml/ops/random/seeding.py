@@ -49,7 +49,7 @@ class CallStream(KeyStream):
     Generators that were given to the function as state have streams of their own here.
     """
 
-    __slots__ = ("_make", "_made", "generators", "used")
+    __slots__ = ("_made", "_make", "generators", "used")
 
     def __init__(self, make: Callable[[], Tensor], generators: dict[int, CallStream]) -> None:
         self._numbers = count()
