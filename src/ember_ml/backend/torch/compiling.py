@@ -249,6 +249,5 @@ def _retarget(graph: Graph) -> None:
 _PLAIN: Final = frozenset(
     """abs add addmm amax amin argmax bmm cat clamp clone cos div eq exp expm1 floor ge gt le
     log log1p logical_and logical_not lt maximum mean minimum mm mul ne neg permute pow reciprocal
-    relu rsqrt sigmoid sign sin sqrt sub sum t tanh transpose unsqueeze where zeros_like
-    threshold_backward""".split()
+    relu rsqrt sigmoid sign sin sqrt sub sum t tanh transpose unsqueeze where zeros_like""".split()
 )
