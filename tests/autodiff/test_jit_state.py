@@ -9,7 +9,7 @@ import pytest
 
 import ember_ml as em
 from ember_ml import Tensor, ops
-from ember_ml.autodiff.jitting import register_state
+from ember_ml.autodiff import register_state
 from ember_ml.errors import GradientError, TraceError
 from ember_ml.nn import tensor
 
@@ -451,3 +451,53 @@ def test_writes_to_what_is_no_state(backend: str) -> None:
     assert leaf.tolist() == [1.0]
     if backend != "numpy":  # where the function has run, before anybody could know
         assert w.tolist() == x.tolist() == box["v"].tolist() == [1.0, 1.0]
+
+
+def test_memory_is_used_again_on_jax() -> None:
+    with em.use_backend("jax"):
+        w = ops.zeros(1 << 12)
+
+        @em.jit(state=w)
+        def step() -> None:
+            nonlocal w
+            w += 1.0
+
+        step()
+        places = set()
+        for _ in range(4):
+            places.add(w.native.unsafe_buffer_pointer())
+            step()
+        assert len(places) == 1
+        kept = w.native
+        step()  # which would take it away, had we not kept it
+        assert not kept.is_deleted()
+        assert (float(kept[0]), w[0].item()) == (5.0, 6.0)
+
+
+def test_a_function_that_reads_its_state_after_a_write(backend: str) -> None:
+    w = ops.asarray([1.0, 2.0, 3.0])
+
+    @em.jit(state=w)
+    def function(x: Tensor) -> Any:
+        nonlocal w
+        old = w * 1
+        rows = ops.reshape(w, (3, 1))
+        w *= x
+        middle = w + rows[:, 0]
+        w += 1.0
+        w[0] = 0.0
+        return old, middle, w
+
+    def eager(w: Tensor, x: Tensor) -> Any:
+        old = w * 1
+        rows = ops.reshape(w, (3, 1))
+        w *= x
+        middle = w + rows[:, 0]
+        w += 1.0
+        w[0] = 0.0
+        return old, middle, w
+
+    mine = ops.asarray([1.0, 2.0, 3.0])
+    for _ in range(3):
+        assert values(function(ops.asarray(2.0))) == values(eager(mine, ops.asarray(2.0)))
+        assert w.tolist() == mine.tolist()

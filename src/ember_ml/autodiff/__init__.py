@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ember_ml.autodiff.derivatives import hessian, hvp, jacobian, jvp, vjp
     from ember_ml.autodiff.gradient_tape import GradientTape
     from ember_ml.autodiff.gradients import grad, value_and_grad
-    from ember_ml.autodiff.jitting import jit
+    from ember_ml.autodiff.jitting import jit, register_state
     from ember_ml.autodiff.tape import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "jit",
     "jvp",
     "no_grad",
+    "register_state",
     "set_grad_enabled",
     "stop_gradient",
     "value_and_grad",
@@ -47,6 +48,7 @@ _HOMES = {
     "jit": "jitting",
     "jvp": "derivatives",
     "no_grad": "tape",
+    "register_state": "jitting",
     "set_grad_enabled": "tape",
     "stop_gradient": "custom",
     "value_and_grad": "gradients",

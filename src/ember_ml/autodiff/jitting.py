@@ -94,9 +94,33 @@ class Jitted(Generic[F]):
                 for value in kwargs.values():
                     given.gather(value)
         if not (self._trees or given.objects):
+            if not (self._references or given.raw or given.statics) and given.tensors:
+                # Nothing but tensors: the way of most calls.
+                compiler = given.tensors[0]._spec.backend.compiler
+                if compiler.strided:
+                    key += [x.native.stride() for x in given.tensors]
+                trace = self._known(key)
+                if trace is not None and trace.is_simple and not compiler.inlines():
+                    self._hits += 1
+                    try:
+                        return trace.run_simply(given.tensors)
+                    except Exception as error:
+                        raise _explained(self._name, error, trace.backend) from error
+                if compiler.strided:
+                    del key[-len(given.tensors) :]
             return self._call(given, State(key), args, kwargs)
         with self._lock:  # two calls at once would each write what the other has not read
             return self._call(given, State(key), args, kwargs)
+
+    def _known(self, key: list[Any]) -> Trace | None:
+        """The trace of a key, where there is one; it is then the one that was used last."""
+        try:
+            found = self._cache.get(tuple(key))
+        except TypeError:  # the long way says which value has no hash
+            return None
+        if found is not None and len(self._cache) > 1:
+            self._cache.move_to_end(tuple(key))
+        return found
 
     def _gather(self, given: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         static = self._static
@@ -280,7 +304,7 @@ def jit(
 
     Arguments and results are trees. Tensors and arrays in them are traced; all else, Python
     numbers included, is static: another value means another trace. `state` is a tree of tensors,
-    or an object that tells its own (see `register_state`), which the function may write to:
+    or an object that tells its own (see `autodiff.register_state`), which the function may write to:
     in place, or by other tensors in its dicts, lists and attributes. `compiler` chooses where an
     engine has several: "graph" or "inductor" on torch. At most `cache_size` traces are kept.
 
@@ -288,7 +312,7 @@ def jit(
     >>> @jit(state=w)
     ... def step(x):
     ...     global w
-    ...     loss, g = em.value_and_grad(lambda w: ops.sum((w - x) ** 2))(w)
+    ...     loss, g = em.value_and_grad(lambda w: ops.sum((w - x) * (w - x)))(w)
     ...     w -= 0.5 * g
     ...     return loss
     >>> step(ops.zeros(2)).item(), w.tolist()

@@ -807,11 +807,6 @@ def require_writable(x: Tensor) -> None:
         raise ReadOnlyError(*_READ_ONLY.args)
     if type(home) is Member:
         families.require_alone(x, home)
-    native = home.storage.native if type(home) is Window else x.native
-    if type(native) is not x._spec.native_type and x._spec.backend.is_traced(native):
-        raise UnsupportedOpError(
-            "a tensor cannot be written to while it is traced; use ops.where instead"
-        )
 
 
 def _settle(x: Tensor, storage: Storage, native: NativeArray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -41,16 +42,23 @@ class Arguments:
         if kind is Tensor:
             self.tensors.append(node)
             self.key += (node._spec, node.native.shape)
-        elif kind is tuple or kind is list:
+            return
+        children: Iterable[Any]
+        if kind is tuple or kind is list:
             self.key += (kind, len(node))
-            for child in node:
-                self.gather(child)
+            children = node
         elif kind is dict:
-            self.key += (dict, tuple(node))
-            for child in node.values():
-                self.gather(child)
+            self.key += (dict, *node)
+            children = node.values()
         else:
             self._other(node, kind)
+            return
+        for child in children:
+            if type(child) is Tensor:  # without a call: these are most
+                self.tensors.append(child)
+                self.key += (child._spec, child.native.shape)
+            else:
+                self.gather(child)
 
     def _other(self, node: Any, kind: type) -> None:
         key = self.key

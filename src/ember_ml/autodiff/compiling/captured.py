@@ -64,7 +64,7 @@ def _visit(value: Any, label: str, depth: int, found: list[Reference], seen: set
         own = label or type(value).__name__
         for name in list(fields):
             _follow(f"{own}.{name}", _attribute(fields, name), depth, found, seen)
-        call = getattr(type(value), "__call__", None)
+        call = vars(type(value)).get("__call__")
         if isinstance(call, FunctionType):
             _visit(call, label, depth, found, seen)
 

@@ -316,7 +316,7 @@ def put(live: Any, shown: Picture, value: Callable[[Any], Any]) -> Any:
         return live
     if same and len(under) == len(parts) and all(a is b for a, b in zip(under, parts, strict=True)):
         return live
-    if not same or isinstance(live, tuple) or isinstance(live, dict):
+    if not same or isinstance(live, tuple | dict):
         return how.unflatten(shown.aux, parts)
     return _reset(live, under, parts)
 

@@ -123,6 +123,9 @@ class Trace:
             *[self._key] * (1 + len(call.state.generators)),
         ]
         self._is_traced = False
+        # True where a call takes tensors, gives some, and does nothing else.
+        self.is_simple = False
+        self._plain = False
         # What the state held when the function was called last, where that may be asked for.
         self._shown: list[Picture] = []
         # What follows is known when the function has been traced: whether it draws, by which
@@ -275,6 +278,18 @@ class Trace:
 
     # --- Running ----------------------------------------------------------------------------
 
+    def run_simply(self, tensors: list[Tensor]) -> Any:
+        """The results of a call without a state, draws and gradients: see `is_simple`."""
+        outs = self.program.run([*[x.native for x in tensors], self._no_key])
+        if self._structure is tree.LEAF:
+            return fill(outs[0], self.program.results[0]) if self._raw else self._leaves[0]
+        made = map(fill, outs, self.program.results)
+        if self._plain:
+            return tree.unflatten(self._structure, list(made))
+        return tree.unflatten(
+            self._structure, [next(made) if x is Tensor else x for x in self._leaves]
+        )
+
     def run(self, call: Call) -> Any:
         """The results of a call; the state is written to."""
         state = call.state
@@ -304,6 +319,10 @@ class Trace:
         if first:
             self._is_traced = True
             draws.take(sources, self._draws)
+            self._plain = all(x is Tensor for x in self._leaves)
+            self.is_simple = not (
+                roots or True in self._draws or True in self._needs or True in self._raw
+            )
         return results
 
     def _results(self, call: Call, natives: list[NativeArray]) -> Any:

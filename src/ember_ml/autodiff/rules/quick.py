@@ -8,8 +8,10 @@ its rule does not want to see.
 
 from __future__ import annotations
 
-from math import prod
+from math import isfinite, prod
 from typing import Any
+
+import numpy as np
 
 from ember_ml.autodiff.tape import RULES, Node, Pull
 
@@ -86,8 +88,12 @@ _shortcut("matmul", _matmul1, _matmul2)
 
 
 def _relu(xp: Any, g: Any, node: Node) -> Any:
-    # The result is not negative, so its sign is the slope: half the cost of a comparison in NumPy.
-    return xp.multiply(g, xp.sign(node.facts[2]))
+    if type(g) is not np.ndarray:
+        return NotImplemented
+    # The result is not negative, so its sign is the slope: half the cost of a comparison in NumPy,
+    # and a tenth of a choice. Infinity times no slope would be NaN: then it is to be a choice.
+    found = np.multiply(g, xp.sign(node.facts[2]))
+    return found if isfinite(np.add.reduce(found, None)) else NotImplemented
 
 
 def _tanh(xp: Any, g: Any, node: Node) -> Any:

@@ -32,7 +32,7 @@ class JaxCompiler(Compiler):
 
         def choose(*natives: Any) -> list[Any]:
             # JAX gives arrays up before a gradient has read them.
-            traced = any([isinstance(native, Tracer) for native in natives])
+            traced = any(isinstance(native, Tracer) for native in natives)
             return (kept if traced else run)(*natives)  # type: ignore[no-any-return]  # untyped
 
         return choose

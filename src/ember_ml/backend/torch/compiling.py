@@ -81,7 +81,7 @@ class TorchCompiler(Compiler):
                 for out, g in zip(function(*leaves), gradients, strict=True)
                 if out.requires_grad
             ]
-            found = torch.autograd.grad(
+            found: Any = torch.autograd.grad(
                 [out for out, _ in pairs],
                 leaves,
                 [g for _, g in pairs],
@@ -98,8 +98,8 @@ class TorchCompiler(Compiler):
     ) -> list[Any]:
         if not torch.is_grad_enabled() or not any(n.requires_grad for n in natives):
             return run(natives)
-        made = _Recorded.apply(run, pull, *natives)  # type: ignore[no-untyped-call]  # torch's
-        return list(made)
+        apply: Any = _Recorded.apply
+        return list(apply(run, pull, *natives))
 
 
 class _Recorded(torch.autograd.Function):
@@ -123,7 +123,7 @@ class _Recorded(torch.autograd.Function):
 
 
 def _like(native: Any) -> Any:
-    """A tensor to trace with: in memory of its own, as each input has its own place in the graph."""
+    """A tensor to trace with, in memory of its own: inputs that share some would be one."""
     made = torch.empty_strided(
         native.shape, native.stride(), dtype=native.dtype, device=native.device
     )
@@ -133,14 +133,12 @@ def _like(native: Any) -> Any:
 def _quiet(run: Callable[..., Any], natives: Natives) -> Function:
     """A graph without a record of gradients."""
     switch: Any = torch._C._set_grad_enabled
-    if any(native.is_complex() for native in natives):
-        inner = run
-
-        def run(*natives: Any) -> Any:
-            # Conjugates that torch puts off are none in the graph.
-            return inner(*[native.resolve_conj().resolve_neg() for native in natives])
+    # Conjugates that torch puts off are none in the graph.
+    resolves = any(native.is_complex() for native in natives)
 
     def quiet(*natives: Any) -> list[Any]:
+        if resolves:
+            natives = tuple(native.resolve_conj().resolve_neg() for native in natives)
         if not torch.is_grad_enabled():
             return run(*natives)  # type: ignore[no-any-return]  # a list, by how it was traced
         switch(False)
@@ -243,15 +241,13 @@ def _retarget(graph: Graph) -> None:
         if target.namespace != "aten" or node.kwargs:
             continue
         name = target._schema.name.partition("::")[2]
-        found = getattr(torch._C._VariableFunctions, name, None)
-        if found is not None and name in _PLAIN:
-            node.target = found
+        if name in _PLAIN:
+            node.target = getattr(torch, name)
 
 
 # Operators whose function takes the same arguments in the same order, whatever these are.
 _PLAIN: Final = frozenset(
-    """abs add addmm amax amin argmax bmm cat clamp clone cos div eq exp expm1 floor ge gelu gt le
+    """abs add addmm amax amin argmax bmm cat clamp clone cos div eq exp expm1 floor ge gt le
     log log1p logical_and logical_not lt maximum mean minimum mm mul ne neg permute pow reciprocal
-    relu rsqrt sigmoid sign sin sqrt sub sum t tanh transpose unsqueeze where zeros_like
-    threshold_backward""".split()
+    relu rsqrt sigmoid sign sin sqrt sub sum t tanh transpose unsqueeze where zeros_like""".split()
 )
