@@ -47,6 +47,8 @@ def set_grad(x: GradTensor, value: Any) -> None:
         if value.shape != x.shape:
             raise ShapeError(f"the gradient of shape {x.shape} has that shape, not {value.shape}")
     if not x.is_leaf and not _retains(x):
+        if value is None:
+            return  # it has none
         raise GradientError(
             "only a tensor made with requires_grad=True carries a gradient, "
             "or one on which retain_grad() was called"

@@ -71,6 +71,7 @@ class Gradients:
         self.prepared = False
         self._refused: Mapping[str, str] = {}
         self._zero: Set[str] = frozenset()
+        self._zero_for_reals: Set[str] = frozenset()
         # Kernels from floats to others that were settled before `prepare`.
         self._met: set[str] = set()
 
@@ -179,11 +180,11 @@ class Gradients:
         if not (self.transforms or self.backend.records):
             return  # our tape knows by itself
         from ember_ml.autodiff import rules
-        from ember_ml.autodiff.rules.table import NO_GRADIENT, ZERO_GRADIENT
+        from ember_ml.autodiff.rules.table import NO_GRADIENT, ZERO_FOR_REALS, ZERO_GRADIENT
 
         rules.load_all()
-        self._refused, self._zero = NO_GRADIENT, ZERO_GRADIENT
-        self.backend.resettle({*NO_GRADIENT, *ZERO_GRADIENT, *self._met})
+        self._refused, self._zero, self._zero_for_reals = NO_GRADIENT, ZERO_GRADIENT, ZERO_FOR_REALS
+        self.backend.resettle({*NO_GRADIENT, *ZERO_GRADIENT, *ZERO_FOR_REALS, *self._met})
 
     def settled(self, kernel: Kernel, name: str, spec: Spec, result: Spec) -> Kernel:
         """A kernel in whose gradient the engine agrees with the others; see contract._settle."""
@@ -197,7 +198,8 @@ class Gradients:
         reason = self._refused.get(name)
         if reason is not None:
             return self.refusing(kernel, f"ops.{name} has no gradient: {reason}")
-        return self.flat(kernel) if name in self._zero else kernel
+        flat = name in self._zero or (spec.floating and name in self._zero_for_reals)
+        return self.flat(kernel) if flat else kernel
 
     def refusing(self, kernel: Kernel, text: str) -> Kernel:
         """A kernel that raises GradientError where its gradient is asked for."""

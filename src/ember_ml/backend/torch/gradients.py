@@ -162,8 +162,10 @@ class _Attached(torch.autograd.Function):
 
 def _apart(found: Natives, seeds: Natives) -> list[Any]:
     """torch hands one tensor to several inputs, or one element of memory for all."""
-    places = {seed.data_ptr() for seed in seeds}
     out: list[Any] = []
+    if any(type(g) is not torch.Tensor for g in found if g is not None):
+        return list(found)  # traced: there is no memory yet
+    places = {seed.data_ptr() for seed in seeds}
     for g in found:
         if g is not None:
             place = g.data_ptr()
