@@ -331,7 +331,7 @@ def _assembled(linear: _Linear, blocks: _Blocks, has_aux: bool, allow_unused: bo
     call = linear.call
     inputs = call.tensors
     for place in range(len(inputs)):
-        if not allow_unused and all(row[place] is None for row in blocks):
+        if not allow_unused and inputs[place].size and all(row[place] is None for row in blocks):
             raise unused(call.name, call.path(place))
     trees = []
     for result, row in zip(linear.results, blocks, strict=True):

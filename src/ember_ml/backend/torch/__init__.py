@@ -220,6 +220,7 @@ class TorchBackend(Backend):
         return torch.set_grad_enabled(mode)
 
     def require_grad(self, native: NativeArray) -> NativeArray:
+        self.gradients.has_leaves = True
         return native if native.requires_grad else native.detach().requires_grad_()
 
     def detach(self, native: NativeArray) -> NativeArray:
