@@ -361,7 +361,7 @@ def _units(x: Tensor, rows: int = 0, first: int = 0) -> Tensor:
     return fill(spec.backend.from_numpy(host, spec), spec)
 
 
-def rows_of(result: Tensor, inputs: list[Tensor], create: bool) -> list[Tensor | None]:
+def rows_of(result: Tensor, inputs: Sequence[Tensor], create: bool) -> list[Tensor | None]:
     """One walk back for each element of a result."""
     if not inputs:
         return []
