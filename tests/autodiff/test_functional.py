@@ -203,8 +203,20 @@ def test_unused_inputs_may_be_allowed(backend: str) -> None:
 
 
 def test_an_op_of_steps_has_a_gradient_of_zeros(backend: str) -> None:
-    for op in (ops.floor, ops.ceil, ops.round, ops.trunc):
+    for op in (ops.floor, ops.ceil, ops.round, ops.trunc, ops.sign, ops.imag):
         assert em.grad(lambda x, op=op: ops.sum(op(x)))(wide(1.5, -2.25)).tolist() == [0, 0]
+    for op in (ops.copysign, ops.nextafter):
+        g = em.grad(lambda y, op=op: ops.sum(op(wide(1, 2), y)))(wide(1.5, -2.25))
+        assert g.tolist() == [0, 0], op
+        near(em.jvp(lambda y, op=op: op(wide(1, 2), y), (wide(1, 2),), (wide(1, 1),))[1], [0, 0])
+
+
+def test_an_empty_input_is_no_mistake(backend: str) -> None:
+    empty = ops.zeros((0, 2), dtype=em.float64)
+    a, b = em.grad(lambda p: ops.sum(p[0]))([wide(1, 2), empty])
+    near(a, [1, 1])
+    assert (b.shape, b.dtype) == ((0, 2), em.float64)
+    assert em.grad(lambda x: ops.sum(x * x))(empty).shape == (0, 2)
 
 
 @pytest.fixture

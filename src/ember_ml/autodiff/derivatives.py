@@ -331,7 +331,7 @@ def _assembled(linear: _Linear, blocks: _Blocks, has_aux: bool, allow_unused: bo
     call = linear.call
     inputs = call.tensors
     for place in range(len(inputs)):
-        if not allow_unused and all(row[place] is None for row in blocks):
+        if not allow_unused and inputs[place].size and all(row[place] is None for row in blocks):
             raise unused(call.name, call.path(place))
     trees = []
     for result, row in zip(linear.results, blocks, strict=True):
@@ -361,7 +361,7 @@ def _units(x: Tensor, rows: int = 0, first: int = 0) -> Tensor:
     return fill(spec.backend.from_numpy(host, spec), spec)
 
 
-def rows_of(result: Tensor, inputs: list[Tensor], create: bool) -> list[Tensor | None]:
+def rows_of(result: Tensor, inputs: Sequence[Tensor], create: bool) -> list[Tensor | None]:
     """One walk back for each element of a result."""
     if not inputs:
         return []

@@ -86,6 +86,7 @@ class GradientTape:
         native = x.native
         if x._spec.backend.records:
             x._spec.backend.gradients.prepare()
+            x._spec.backend.gradients.has_leaves = True
             x.native = x._spec.backend.gradients.alias(native)
         else:
             x._node = tape.Leaf()
@@ -221,7 +222,7 @@ def _complete(
     out: list[Tensor] = []
     for place, (g, x) in enumerate(zip(found, inputs, strict=True)):
         if g is None:
-            if unused == "error":
+            if unused == "error" and x.size:
                 where = tree.paths(structure, "sources")[place]
                 raise GradientError(
                     f"GradientTape.{method}: the target does not depend on {where} by ops that "

@@ -71,13 +71,13 @@ class Run:
             return False
         if self.call.connected or (self.depth and self.call.backend.records):
             return True
+        gradients = self.call.backend.gradients
+        if not (tape.LEAVES.made or gradients.has_leaves or self.depth) or not self.inputs:
+            return False  # there is nothing beyond
         some = [x for x in results if type(x) is GradTensor]
         if self.call.backend.records:
-            return self.call.backend.gradients.reaches_beyond(
-                [x.native for x in some], [x.native for x in self.inputs]
-            )
-        if (not tape.LEAVES.made and not self.depth) or not self.inputs:
-            return False
+            inputs = [x.native for x in self.inputs]
+            return gradients.reaches_beyond([x.native for x in some], inputs)
         return backward.reaches_beyond([x._node for x in some], self.inputs[0]._node.order)
 
 
@@ -141,7 +141,7 @@ def completed(call: Call, found: Sequence[Tensor | None], allow_unused: bool) ->
     out: list[Tensor] = []
     for place, (x, g) in enumerate(zip(call.tensors, found, strict=True)):
         if g is None:
-            if not allow_unused:
+            if not allow_unused and x.size:  # nothing depends on an empty tensor
                 raise unused(call.name, call.path(place))
             spec = x._spec
             g = fill(spec.backend.full(x.shape, 0, spec), spec)

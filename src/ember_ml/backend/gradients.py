@@ -39,6 +39,8 @@ FunctionWithAux = Callable[[Natives], tuple[list[Any], list[Any]]]
 # The gradients of inputs, None for those that were not used, from those of results.
 PullBack = Callable[[Natives], list[Any]]
 
+# Kernels with an operand on which they depend by steps only, besides those of table.zero_gradient.
+_LEVEL: Final = frozenset(("copysign", "floor_divide", "heaviside", "imag", "nextafter", "sign"))
 # True while an engine's own transform runs a function.
 TRANSFORMING: Final[ContextVar[bool]] = ContextVar("ember_ml transforming", default=False)
 
@@ -70,8 +72,9 @@ class Gradients:
         self.backend = backend
         self.prepared = False
         self._refused: Mapping[str, str] = {}
-        self._zero: Set[str] = frozenset()
-        self._zero_for_reals: Set[str] = frozenset()
+        self._level: Set[str] = frozenset()
+        # True once there was an array that needs gradients by itself, in the engine's own record.
+        self.has_leaves = False
         # Kernels from floats to others that were settled before `prepare`.
         self._met: set[str] = set()
 
@@ -180,11 +183,11 @@ class Gradients:
         if not (self.transforms or self.backend.records):
             return  # our tape knows by itself
         from ember_ml.autodiff import rules
-        from ember_ml.autodiff.rules.table import NO_GRADIENT, ZERO_FOR_REALS, ZERO_GRADIENT
+        from ember_ml.autodiff.rules.table import NO_GRADIENT, ZERO_GRADIENT
 
         rules.load_all()
-        self._refused, self._zero, self._zero_for_reals = NO_GRADIENT, ZERO_GRADIENT, ZERO_FOR_REALS
-        self.backend.resettle({*NO_GRADIENT, *ZERO_GRADIENT, *ZERO_FOR_REALS, *self._met})
+        self._refused, self._level = NO_GRADIENT, ZERO_GRADIENT | _LEVEL
+        self.backend.resettle({*NO_GRADIENT, *self._level, *self._met})
 
     def settled(self, kernel: Kernel, name: str, spec: Spec, result: Spec) -> Kernel:
         """A kernel in whose gradient the engine agrees with the others; see contract._settle."""
@@ -198,15 +201,14 @@ class Gradients:
         reason = self._refused.get(name)
         if reason is not None:
             return self.refusing(kernel, f"ops.{name} has no gradient: {reason}")
-        flat = name in self._zero or (spec.floating and name in self._zero_for_reals)
-        return self.flat(kernel) if flat else kernel
+        return self.level(kernel) if name in self._level else kernel
 
     def refusing(self, kernel: Kernel, text: str) -> Kernel:
         """A kernel that raises GradientError where its gradient is asked for."""
         return kernel
 
-    def flat(self, kernel: Kernel) -> Kernel:
-        """A kernel that is constant between its steps, with a gradient that is zero: there."""
+    def level(self, kernel: Kernel) -> Kernel:
+        """A kernel whose slope is zero for some operand, and which counts as depending on it."""
         return kernel
 
     def whole_numbers(self, kernel: Kernel) -> Kernel:

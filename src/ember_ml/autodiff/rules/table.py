@@ -25,7 +25,6 @@ from ember_ml.tensor.core import Tensor
 __all__ = [
     "CONSTANT",
     "NO_GRADIENT",
-    "ZERO_FOR_REALS",
     "ZERO_GRADIENT",
     "joint_rule",
     "no_gradient",
@@ -37,9 +36,8 @@ __all__ = [
 NO_GRADIENT: Final[dict[str, str]] = {}
 # Ops that look at the shape and dtype of their operand alone: nothing goes through them.
 CONSTANT: Final = frozenset(("empty_like", "full_like", "ones_like", "zeros_like"))
-# Kernels that are constant between their steps; the second for real numbers alone.
+# Kernels that are constant between their steps.
 ZERO_GRADIENT: Final[set[str]] = set()
-ZERO_FOR_REALS: Final = frozenset(("imag", "sign"))
 
 
 def rule(name: str, *pulls: Pull | None, inputs: bool = True, output: bool = False) -> None:

@@ -122,23 +122,33 @@ class JaxGradients(Gradients):
 
         return run
 
-    def flat(self, kernel: Kernel) -> Kernel:
+    def level(self, kernel: Kernel) -> Kernel:
         # JAX knows that there is no slope, and would take the input for one that is not used.
-        @jax.custom_jvp
-        def traced(x: Any) -> Any:
-            return kernel(x)
-
-        @traced.defjvp
-        def slope(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
-            (t,) = tangents
-            return kernel(*primals), jax.lax.select(jnp.zeros(t.shape, bool), t, jnp.zeros_like(t))
-
-        def run(x: Any, *options: Any, **named: Any) -> Any:
-            if not isinstance(x, Tracer) or options or named:
-                return kernel(x, *options, **named)
-            return traced(x)
+        def run(*args: Any, **options: Any) -> Any:
+            out = kernel(*args, **options)
+            inputs = [a for a in args if isinstance(a, Tracer) and _is_inexact(a)]
+            return _tied(out, inputs) if inputs else out
 
         return run
+
+
+def _is_inexact(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.inexact))
+
+
+@jax.custom_jvp
+def _tied(out: Any, inputs: list[Any]) -> Any:
+    """A result that counts as one of all inputs, also of those whose slope is zero."""
+    return out
+
+
+@_tied.defjvp
+def _tied_slope(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    (out, _), (moved, others) = primals, tangents
+    for t in others:
+        zero = jnp.sum(jax.lax.select(jnp.zeros(t.shape, bool), t, jnp.zeros_like(t)))
+        moved = moved + (zero if jnp.iscomplexobj(moved) else jnp.real(zero)).astype(moved.dtype)
+    return out, moved
 
 
 def _with(args: tuple[Any, ...], places: list[int], values: Sequence[Any]) -> list[Any]:

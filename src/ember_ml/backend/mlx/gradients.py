@@ -81,6 +81,16 @@ class MlxGradients(Gradients):
 
         return run
 
+    def level(self, kernel: Kernel) -> Kernel:
+        def run(*args: Any, **options: Any) -> Any:
+            out = kernel(*args, **options)
+            if not self.transforming(()):
+                return out
+            inputs = [a for a in args if isinstance(a, mx.array)]
+            return _tied(out, *[a for a in inputs if mx.issubdtype(a.dtype, mx.inexact)])
+
+        return run
+
     def whole_numbers(self, kernel: Kernel) -> Kernel:
         if kernel in self.backend.whole:
             return kernel  # the table of quick reductions knows it as it is
@@ -93,6 +103,18 @@ class MlxGradients(Gradients):
             return out
 
         return run
+
+
+@mx.custom_function
+def _tied(out: Any, *inputs: Any) -> Any:
+    """A result that counts as one of all inputs, also of those whose slope is zero."""
+    return out
+
+
+@_tied.vjp
+def _tied_slopes(given: Any, gradient: Any, out: Any) -> Any:
+    _, *inputs = given
+    return [gradient, *[mx.zeros_like(x) for x in inputs]]
 
 
 def _listed(arrays: Any) -> Any:

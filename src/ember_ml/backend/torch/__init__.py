@@ -234,6 +234,7 @@ class TorchBackend(Backend):
         return torch.is_grad_enabled()
 
     def require_grad(self, native: NativeArray) -> NativeArray:
+        self.gradients.has_leaves = True
         if native.requires_grad:
             return native
         # A leaf is written to by whoever trains it: in memory of its own.
