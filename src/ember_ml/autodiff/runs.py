@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
 from ember_ml import tree
 from ember_ml.autodiff import backward, tape
 from ember_ml.autodiff.calls import Call, unused
 from ember_ml.backend.contract import NativeArray, Spec
+from ember_ml.backend.gradients import NESTING
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 
 __all__ = ["NESTING", "Run", "alias", "completed", "detached", "made", "pulled"]
-
-
-# How many derivatives are being taken, one within the other; and whether the last is on our tape.
-NESTING: Final[ContextVar[tuple[int, bool]]] = ContextVar("ember_ml nesting", default=(0, False))
 
 
 def alias(x: Tensor) -> Tensor:

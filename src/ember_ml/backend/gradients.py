@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FREED",
+    "NESTING",
     "TRANSFORMING",
     "Function",
     "FunctionWithAux",
@@ -41,6 +42,8 @@ PullBack = Callable[[Natives], list[Any]]
 
 # Kernels with an operand on which they depend by steps only, besides those of table.zero_gradient.
 _LEVEL: Final = frozenset(("copysign", "floor_divide", "heaviside", "imag", "nextafter", "sign"))
+# How many derivatives are being taken, one within the other; and whether the last is on our tape.
+NESTING: Final[ContextVar[tuple[int, bool]]] = ContextVar("ember_ml nesting", default=(0, False))
 # True while an engine's own transform runs a function.
 TRANSFORMING: Final[ContextVar[bool]] = ContextVar("ember_ml transforming", default=False)
 

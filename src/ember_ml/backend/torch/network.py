@@ -10,8 +10,9 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ember_ml.backend.contract import Kernel
+from ember_ml.backend.gradients import NESTING
 from ember_ml.backend.torch import activations, windows
-from ember_ml.backend.torch.tracing import is_traced
+from ember_ml.errors import GradientError
 
 __all__ = ["OVERRIDES"]
 
@@ -36,61 +37,28 @@ def scaled_dot_product_attention(
         seen = seen.tril()
         mask = mask & seen if mask.dtype is torch.bool else mask.masked_fill(~seen, -torch.inf)
         causal = False
-    tensors = (query, key, value, mask)
-    options = (causal, scale, groups > 1)
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
-        if not is_traced(query) and not any(map(is_functorch_wrapped_tensor, (query, key, value))):
-            made: Tensor = _Attention.apply(*tensors, *options)  # type: ignore[no-untyped-call]  # torch's
-            return made
-    return _attention(*tensors, *options)
-
-
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Optional,
-    causal: bool,
-    scale: float,
-    shared: bool,
-) -> Tensor:
-    return functional.scaled_dot_product_attention(
-        query, key, value, mask, is_causal=causal, scale=scale, enable_gqa=shared
+    if NESTING.get()[0] > 1:  # within a derivative of a derivative
+        with sdpa_kernel(SDPBackend.MATH):
+            return functional.scaled_dot_product_attention(
+                query, key, value, mask, is_causal=causal, scale=scale, enable_gqa=groups > 1
+            )
+    out = functional.scaled_dot_product_attention(
+        query, key, value, mask, is_causal=causal, scale=scale, enable_gqa=groups > 1
     )
+    node = out.grad_fn
+    # The kernel that is made of single steps ends in a product of matrices or a view.
+    if node is not None and "DotProduct" in type(node).__name__:
+        node.register_prehook(_once)
+    return out
 
 
-class _Attention(torch.autograd.Function):
-    """Attention by torch's fused kernels, whose gradients cannot be differentiated again.
-
-    Where they are to be, they are computed by the kernel that is made of single steps.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, *args: Any) -> Tensor:
-        tensors, ctx.options = args[:4], args[4:]
-        ctx.needed = [place for place in range(4) if ctx.needs_input_grad[place]]
-        ctx.save_for_backward(*tensors)
-        aliases: list[Any] = [None if x is None else x.detach() for x in tensors]
-        for place in ctx.needed:
-            aliases[place].requires_grad_()
-        ctx.inputs = [aliases[place] for place in ctx.needed]
-        with torch.enable_grad():
-            ctx.out = _attention(*aliases, *ctx.options)
-        out: Tensor = ctx.out.detach()
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        tensors = ctx.saved_tensors  # also tells where one was written to
-        if torch.is_grad_enabled():
-            with sdpa_kernel(SDPBackend.MATH):
-                out = _attention(*tensors, *ctx.options)
-            inputs = [tensors[place] for place in ctx.needed]
-            found = torch.autograd.grad(out, inputs, gradients, create_graph=True)
-        else:
-            found = torch.autograd.grad(ctx.out, ctx.inputs, gradients, retain_graph=True)
-        parts = dict(zip(ctx.needed, found, strict=True))
-        return tuple(parts.get(place) for place in range(7))
+def _once(_: Any) -> None:
+    """Say in our terms what torch would say of itself when the second derivative is taken."""
+    if torch.is_grad_enabled():
+        raise GradientError(
+            "ops.scaled_dot_product_attention has no second derivative in torch's fused kernels; "
+            "run it within torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)"
+        )
 
 
 # --- Normalization ----------------------------------------------------------------------------
