@@ -56,15 +56,17 @@ def pull_back(
     *,
     retain: bool = False,
     create: bool = False,
+    since: int = -1,
 ) -> dict[Node, Tensor]:
     """The gradients of leaves, or of the `wanted` nodes, from those of some results.
 
     What the nodes kept is freed on the way unless it is to be retained. With `create`, the walk is
-    itself recorded, so that its results can be differentiated.
+    itself recorded, so that its results can be differentiated. Nodes before `since` count as
+    leaves.
     """
     retain = retain or create
     targets = None if wanted is None else frozenset(wanted)
-    nodes = _reachable(seeds, targets)
+    nodes = _reachable(seeds, targets, since)
     grads: dict[Node, Any] = dict(seeds)
     found: dict[Node, Tensor] = {}
     with tape.set_grad_enabled(create):
@@ -74,7 +76,7 @@ def pull_back(
             if g is None:
                 continue
             if targets is None:
-                if type(node) is Leaf:
+                if type(node) is Leaf or node.order < since:
                     found[node] = g
                     continue
             elif node in targets:
@@ -84,13 +86,18 @@ def pull_back(
     return found
 
 
-def _reachable(seeds: Iterable[Node], targets: frozenset[Node] | None) -> list[Node]:
-    """All nodes on ways from the seeds, the latest at the end."""
+def _reachable(
+    seeds: Iterable[Node], targets: frozenset[Node] | None, since: int = -1
+) -> list[Node]:
+    """All nodes on ways from the seeds, the latest at the end; none beyond those before `since`."""
     first = -1 if targets is None else min(map(_BY_ORDER, targets), default=0)
     stack = list(seeds)
     seen = set(stack)
     while stack:
-        for parent in stack.pop().parents:
+        node = stack.pop()
+        if node.order < since:
+            continue
+        for parent in node.parents:
             if parent is not None and parent not in seen and parent.order >= first:
                 seen.add(parent)
                 stack.append(parent)
@@ -130,7 +137,7 @@ def _step(node: Node, g: Any, grads: dict[Node, Any], retain: bool, create: bool
         grads[parent] = part if have is None else binary("add", have, part)
     if not retain:
         node.rule = None
-        node.kept, node.out = (), None
+        node.kept, node.out, node.options = (), None, ()
 
 
 def _gather(node: Part, g: Tensor, grads: dict[Node, Any]) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "Rule",
     "enable_grad",
     "is_grad_enabled",
+    "keeping",
     "leaf",
     "no_grad",
     "recorded",
@@ -51,7 +52,9 @@ class Rule(NamedTuple):
     keeps_output: bool
 
 
-_RECORDING: Final[ContextVar[bool]] = ContextVar("ember_ml recording", default=True)
+# False where nothing is recorded; else True, or what makes the nodes: see memory/offloading.py.
+_RECORDING: Final[ContextVar[Any]] = ContextVar("ember_ml recording", default=True)
+_KEEPER: Final[ContextVar[Any]] = ContextVar("ember_ml keeper", default=True)
 _ORDER: Final = count()
 # Rules by the name of the kernel; filled by ember_ml.autodiff.rules when the first is asked for.
 RULES: Final[dict[str, Rule]] = {}
@@ -132,7 +135,8 @@ def recorded(
     """
     if spec.backend.records:
         return (fill_grad if native.requires_grad else fill)(native, spec)
-    if not _RECORDING.get() or not spec.dtype.is_inexact:
+    mode = _RECORDING.get()
+    if not mode or not spec.dtype.is_inexact:
         return fill(native, spec)
     rule = RULES.get(name)
     if rule is None:
@@ -144,7 +148,7 @@ def recorded(
     out = object.__new__(GradTensor)
     out.native = native
     out._spec = spec
-    out._node = Node(
+    out._node = (Node if mode is True else mode)(
         rule,
         tuple([x._node if type(x) is GradTensor else None for x in inputs]),
         kept,
@@ -169,10 +173,11 @@ def recorded_many(
             (fill_grad if getattr(native, "requires_grad", False) else fill)(native, spec)
             for native, spec in results
         )
-    if not _RECORDING.get():
+    mode = _RECORDING.get()
+    if not mode:
         return tuple(fill(native, spec) for native, spec in results)
     rule = RULES.get(name) or _rule(name)
-    node = Node(
+    node = (Node if mode is True else mode)(
         rule,
         tuple([x._node if type(x) is GradTensor else None for x in inputs]),
         tuple(
@@ -212,7 +217,7 @@ def is_grad_enabled() -> bool:
     >>> is_grad_enabled()
     True
     """
-    return _RECORDING.get()
+    return bool(_RECORDING.get())
 
 
 @contextmanager
@@ -221,7 +226,7 @@ def set_grad_enabled(mode: bool) -> Iterator[None]:
     from ember_ml.backend import selection
 
     engine = selection.loaded("torch")
-    token = _RECORDING.set(mode)
+    token = _RECORDING.set(_KEEPER.get() if mode else False)
     try:
         if engine is None:
             yield
@@ -230,6 +235,18 @@ def set_grad_enabled(mode: bool) -> Iterator[None]:
                 yield
     finally:
         _RECORDING.reset(token)
+
+
+@contextmanager
+def keeping(keeper: Any) -> Iterator[None]:
+    """Let something else than Node make the nodes within the block; True for Node again."""
+    kept = _KEEPER.set(keeper)
+    token = _RECORDING.set(_RECORDING.get() and keeper)
+    try:
+        yield
+    finally:
+        _RECORDING.reset(token)
+        _KEEPER.reset(kept)
 
 
 def no_grad() -> Any:

@@ -8,18 +8,36 @@ engine on the tape of autodiff/tape.py, for which nothing is needed here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ember_ml.backend.contract import Backend, NativeArray
 
-__all__ = ["Gradients"]
+__all__ = ["Gradients", "transformed"]
 
 Natives = Sequence[Any]
 # A function of native arrays.
 Function = Callable[[Natives], list[Any]]
 # The gradients of inputs, None for those that were not used, from those of results.
 PullBack = Callable[[Natives], list[Any]]
+
+# True while an engine's own transform runs a function.
+_TRANSFORMING: Final[ContextVar[bool]] = ContextVar("ember_ml transforming", default=False)
+
+
+def transformed(function: Function) -> Function:
+    """A function that knows while it runs that an engine's own transform differentiates it."""
+
+    def run(natives: Natives) -> list[Any]:
+        token = _TRANSFORMING.set(True)
+        try:
+            return function(natives)
+        finally:
+            _TRANSFORMING.reset(token)
+
+    return run
 
 
 class Gradients:
@@ -54,3 +72,27 @@ class Gradients:
     ) -> list[Any]:
         """The gradients of inputs in the engine's own record; None for those not used."""
         raise NotImplementedError
+
+    # --- Memory -----------------------------------------------------------------------------
+
+    def transforming(self, natives: Natives) -> bool:
+        """True where the engine's own transform is differentiating what is done to the arrays."""
+        return _TRANSFORMING.get()
+
+    def checkpoint(self, function: Function, natives: Natives, offload: bool) -> list[Any]:
+        """What a function gives, which is run again for its gradient instead of kept.
+
+        For engines that transform or record by themselves. With `offload`, the arrays that are
+        kept, those given, wait in host memory.
+        """
+        raise NotImplementedError
+
+    def offloads(self, device: str) -> bool:
+        """True where the memory of a device is another than that of the host."""
+        return not device.startswith("cpu")
+
+    def keeping(
+        self, pack: Callable[[NativeArray], Any], unpack: Callable[[Any], NativeArray]
+    ) -> AbstractContextManager[Any]:
+        """A block in which what the engine's own record keeps goes through two functions."""
+        return nullcontext()

@@ -6,7 +6,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack
+from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack, transformed
+from ember_ml.backend.mlx import checkpointing
 
 __all__ = ["MlxGradients"]
 
@@ -17,6 +18,8 @@ class MlxGradients(Gradients):
     transforms = True
 
     def value_and_grad(self, function: Function, natives: Natives) -> tuple[list[Any], list[Any]]:
+        function = transformed(function)
+
         def run(*given: Any) -> tuple[Any, ...]:
             return tuple(function(given))
 
@@ -25,6 +28,8 @@ class MlxGradients(Gradients):
         return list(outs), list(grads) if isinstance(grads, tuple | list) else [grads]
 
     def vjp(self, function: Function, natives: Natives) -> tuple[list[Any], PullBack]:
+        function = transformed(function)
+
         def run(*given: Any) -> list[Any]:
             return function(given)
 
@@ -38,8 +43,16 @@ class MlxGradients(Gradients):
     def jvp(
         self, function: Function, natives: Natives, tangents: Natives
     ) -> tuple[list[Any], list[Any]]:
+        function = transformed(function)
+
         def run(*given: Any) -> list[Any]:
             return function(given)
 
         outs, moved = mx.jvp(run, list(natives), list(tangents))
         return list(outs), list(moved)
+
+    def checkpoint(self, function: Function, natives: Natives, offload: bool) -> list[Any]:
+        return checkpointing.checkpoint(self.backend, function, natives)
+
+    def offloads(self, device: str) -> bool:
+        return False  # its processors share the memory of the host

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import graph
 
 from ember_ml.backend.gradients import Gradients, Natives
 
 if TYPE_CHECKING:
     from ember_ml.backend.contract import NativeArray
+    from ember_ml.backend.gradients import Function
 
 __all__ = ["TorchGradients"]
 
@@ -28,3 +32,22 @@ class TorchGradients(Gradients):
         return list(
             torch.autograd.grad(results, inputs, gradients, create_graph=create, allow_unused=True)
         )
+
+    def checkpoint(self, function: Function, natives: Natives, offload: bool) -> list[Any]:
+        from torch.utils import checkpoint as checkpoints
+
+        def run(*given: Any) -> tuple[Any, ...]:
+            return tuple(function(given))
+
+        away = offload and any(n.device.type != "cpu" for n in natives)
+        # Early stopping is an exception in the midst of an op, which ops would explain to users.
+        with (
+            checkpoints.set_checkpoint_early_stop(False),
+            graph.save_on_cpu(pin_memory=torch.cuda.is_available()) if away else nullcontext(),
+        ):
+            return list(checkpoints.checkpoint(run, *natives, use_reentrant=False))
+
+    def keeping(
+        self, pack: Callable[[NativeArray], Any], unpack: Callable[[Any], NativeArray]
+    ) -> AbstractContextManager[Any]:
+        return graph.saved_tensors_hooks(pack, unpack)

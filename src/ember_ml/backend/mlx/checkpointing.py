@@ -1,0 +1,182 @@
+"""Checkpoints under MLX's transforms, with the arrays that a function closes over.
+
+mx.checkpoint differentiates a function by its arguments alone: what the function uses besides has
+a gradient of zero, without a word. So the function is run once to find those arrays (MLX is lazy:
+nothing is computed), and then with each replaced by one more argument. An array is known by what
+happens to it: one that a kernel is given, and that is neither an argument nor the result of a
+kernel in the function, comes from elsewhere. They are numbered as they come up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+import mlx.core as mx
+
+from ember_ml.backend import contract
+from ember_ml.errors import GradientError
+
+if TYPE_CHECKING:
+    from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec
+    from ember_ml.backend.gradients import Function, Natives
+
+__all__ = ["checkpoint"]
+
+_INEXACT: Final = frozenset((mx.float16, mx.bfloat16, mx.float32, mx.float64, mx.complex64))
+
+
+class _Watch:
+    """Sees the operands of every kernel in a function."""
+
+    def __init__(self, given: Natives, instead: Natives | None = None) -> None:
+        # Arrays are kept with their ids, since an id is given again after its object has gone.
+        self._known = {id(native): native for native in given}
+        self._instead = None if instead is None else list(instead)
+        self._thread = threading.get_ident()
+        self.found: list[NativeArray] = []
+
+    def watches(self) -> bool:
+        """True where it is this function that asks, and not one in another thread."""
+        return threading.get_ident() == self._thread and _WATCH.get() is self
+
+    def use(self, value: Any) -> Any:
+        """An operand, or what stands for it."""
+        if type(value) is list or type(value) is tuple:
+            return type(value)([self.use(one) for one in value])
+        if type(value) is not mx.array or id(value) in self._known or value.dtype not in _INEXACT:
+            return value
+        place = len(self.found)
+        self.found.append(value)
+        if self._instead is None:
+            return value
+        if place >= len(self._instead):
+            raise GradientError(_CHANGED)
+        value = self._instead[place]
+        self._known[id(value)] = value
+        return value
+
+    def made(self, value: Any) -> None:
+        """Note a result."""
+        if type(value) is mx.array:
+            self._known[id(value)] = value
+        elif isinstance(value, list | tuple):
+            for one in value:
+                self.made(one)
+
+    def require_all(self) -> None:
+        """Raise where the function came to an end before it had used what it did before."""
+        if self._instead is not None and len(self.found) != len(self._instead):
+            raise GradientError(_CHANGED)
+
+    def around(self, kernel: Kernel) -> Kernel:
+        """A kernel that is watched."""
+
+        def run(*args: Any, **options: Any) -> NativeArray:
+            out = kernel(*[self.use(a) for a in args], **{k: self.use(o) for k, o in options.items()})
+            self.made(out)
+            return out
+
+        return run
+
+
+_CHANGED: Final = (
+    "checkpoint: the function did other things when it ran again for its gradient; "
+    "it must depend on its arguments alone"
+)
+_WATCH: Final[ContextVar[_Watch | None]] = ContextVar("ember_ml watch", default=None)
+_LOCK: Final = threading.RLock()
+
+
+class _Watched(dict[str, Any]):
+    """The settled kernels of a spec, each watched by whoever watches where it is called."""
+
+    def __init__(self, spec: Spec, plain: dict[str, Entry], whole: bool) -> None:
+        super().__init__()
+        self._spec = spec
+        self._whole = whole
+        self.plain = plain
+        self.users = 1
+
+    def __getitem__(self, name: str) -> Entry:
+        spec, found = self._spec, self.plain.get(name)
+        if found is None:
+            if self._whole:
+                kernel, result = self._spec.kernels[name]
+                # Found by the kernel itself, not by one that is watched.
+                kernel = getattr(kernel, "watched", kernel)
+                found = (spec.backend.whole.get(kernel, kernel), result)
+            else:
+                found = contract._settle(spec, name)
+            self.plain[name] = found
+        watch = _WATCH.get()
+        if watch is None or not watch.watches():
+            return found
+        kernel = watch.around(found[0])
+        kernel.watched = found[0]  # type: ignore[attr-defined]  # a mark of ours
+        return kernel, found[1]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name]
+
+    def __setitem__(self, name: str, entry: Entry) -> None:
+        self.plain[name] = entry
+
+
+@contextmanager
+def _watched(backend: Backend, watch: _Watch) -> Iterator[_Watch]:
+    """A block in which the operands of all kernels are seen."""
+    swapped: list[tuple[Spec, _Watched, _Watched]] = []
+    with _LOCK:
+        for dtype in backend.native_dtypes:
+            for device in backend.devices():
+                if not backend.supports(dtype, device):
+                    continue
+                spec = backend.spec(dtype, device)
+                for field in ("kernels", "whole"):
+                    have = getattr(spec, field)
+                    if type(have) is _Watched:
+                        have.users += 1
+                    else:
+                        setattr(spec, field, _Watched(spec, have, field == "whole"))
+                swapped.append((spec, spec.kernels, spec.whole))  # type: ignore[arg-type]  # as just set
+    token = _WATCH.set(watch)
+    try:
+        yield watch
+        watch.require_all()
+    finally:
+        _WATCH.reset(token)
+        with _LOCK:
+            for spec, kernels, whole in swapped:
+                for field, table in (("kernels", kernels), ("whole", whole)):
+                    table.users -= 1
+                    if not table.users:
+                        setattr(spec, field, table.plain)
+
+
+def checkpoint(backend: Backend, function: Function, natives: Natives) -> list[Any]:
+    """What a function gives, which is run again for its gradient instead of kept."""
+    outer = _WATCH.get()
+    if outer is not None:
+        natives = outer.use(list(natives))
+    count = len(natives)
+
+    def seen(given: Sequence[Any], instead: Natives | None) -> tuple[list[Any], list[Any]]:
+        with _watched(backend, _Watch(given, instead)) as watch:
+            outs = [watch.use(out) for out in function(given)]
+        return outs, watch.found
+
+    captured = seen(natives, None)[1]
+    if outer is not None:
+        captured = outer.use(captured)
+
+    def run(*given: Any) -> list[Any]:
+        return seen(given[:count], given[count:])[0]
+
+    outs = list(mx.checkpoint(run)(*natives, *captured))
+    if outer is not None:
+        outer.made(outs)
+    return outs
