@@ -1,21 +1,28 @@
-"""From a result back to the leaves: the walk that turns a record into gradients."""
+"""From a result back to the leaves: the walk that turns a record into gradients.
+
+The walk goes from the latest node to the earlier ones, which a heap of their orders gives without
+looking at the graph first. It has two ways. Mostly its gradients are native arrays, and rules that
+can (rules/quick.py) run over kernels; others get tensors that record nothing. Where the walk is
+itself to be differentiated, gradients are tensors, connected to the graph.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from ember_ml.autodiff import tape
-from ember_ml.autodiff.tape import Leaf, Node, Part
+from ember_ml.autodiff.tape import Leaf, Node, Part, Rule
 from ember_ml.backend import writes
+from ember_ml.backend.contract import Spec
 from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 
 __all__ = ["Mold", "leaves_of", "pull_back"]
 
-_BY_ORDER: Final = attrgetter("order")
+_WRITES: Final = writes.STATE
 _FREED: Final = (
     "backward() got a graph whose values have been freed by an earlier backward(); "
     "give retain_graph=True to the first"
@@ -61,106 +68,226 @@ def pull_back(
     """The gradients of leaves, or of the `wanted` nodes, from those of some results.
 
     What the nodes kept is freed on the way unless it is to be retained. With `create`, the walk is
-    itself recorded, so that its results can be differentiated. Nodes before `since` count as
-    leaves.
+    itself recorded, so that its results can be differentiated. Nodes before `since` are left as
+    they are: they count as leaves.
     """
-    retain = retain or create
     targets = None if wanted is None else frozenset(wanted)
-    nodes = _reachable(seeds, targets, since)
-    grads: dict[Node, Any] = dict(seeds)
+    if create:
+        if tape.is_grad_enabled():
+            return _walk(seeds, targets, since)
+        with tape.set_grad_enabled(True):
+            return _walk(seeds, targets, since)
+    natives = {node: g.native for node, g in seeds.items()}
+    specs = {node: g._spec for node, g in seeds.items()}
+    return _walk_natives(natives, specs, targets, retain, since)
+
+
+# --- Over native arrays -----------------------------------------------------------------------
+
+
+def _walk_natives(
+    seeds: dict[Node, Any],
+    specs: dict[Node, Spec],
+    targets: frozenset[Node] | None,
+    retain: bool,
+    since: int,
+) -> dict[Node, Tensor]:
+    first = -1
+    inner: frozenset[Node] = frozenset()  # wanted, and no leaves
+    if targets is not None:
+        first = min([node.order for node in targets], default=0)
+        inner = frozenset([node for node in targets if type(node) is not Leaf])
+    stops = bool(inner) or since >= 0
+    heap: list[int] = []
+    # By the order of a node: the node, its gradient, and the spec of both.
+    pending: dict[int, list[Any]] = {}
+    # The same for leaves, which need no place in the heap: nothing comes after them.
+    ends: dict[Node, list[Any]] = {}
     found: dict[Node, Tensor] = {}
-    with tape.set_grad_enabled(create):
-        while nodes:
-            node = nodes.pop()
-            g = grads.pop(node, None)
-            if g is None:
+    for node, g in seeds.items():
+        if type(node) is Leaf:
+            ends[node] = [g, specs[node]]
+        else:
+            pending[node.order] = [node, g, specs[node]]
+            heappush(heap, -node.order)
+    while heap:
+        node, g, spec = pending.pop(-heappop(heap))
+        if stops:
+            if node in inner or node.order < since:
+                found[node] = fill(g, spec)
+            if node.order < since:
                 continue
-            if targets is None:
-                if type(node) is Leaf or node.order < since:
-                    found[node] = g
-                    continue
-            elif node in targets:
-                found[node] = g
-            if node.parents:
-                _step(node, g, grads, retain, create)
+        rule: Rule | None = node.rule
+        if rule is None:
+            if type(node) is not Part:
+                raise GradientError(_FREED)
+            _gather(node, g, spec, pending, heap)
+            continue
+        parents = node.parents
+        if node.facts[4] != _WRITES.serial:
+            _require_unchanged(node)
+        pulls = rule.quick
+        if pulls is not None and spec.floating:
+            bound = spec.bound
+            rest = -1
+            place = 0
+            for pull in pulls:
+                parent = parents[place]
+                if parent is not None and parent.order >= first:
+                    part = pull(bound, g, node)
+                    if part is NotImplemented:
+                        rest = place
+                        break
+                    if type(parent) is Leaf:
+                        end = ends.get(parent)
+                        if end is None:
+                            ends[parent] = [part, spec]
+                        else:
+                            end[0] = bound.add(end[0], part)
+                    else:
+                        order = parent.order
+                        have = pending.get(order)
+                        if have is None:
+                            pending[order] = [parent, part, spec]
+                            heappush(heap, -order)
+                        else:
+                            have[1] = bound.add(have[1], part)
+                place += 1
+        else:
+            rest = 0
+        if rest >= 0:
+            in_specs, result = node.specs, node.result
+            needs = [
+                place >= rest and parent is not None and parent.order >= first
+                for place, parent in enumerate(parents)
+            ]
+            for place, made in _parts(node, rule, _as_tensor(g, spec, result), needs, False):
+                parent = parents[place]
+                line = ends.get(parent) if type(parent) is Leaf else pending.get(parent.order)
+                if line is not None:
+                    line[-2] = line[-1].bound.add(line[-2], made.native)
+                elif type(parent) is Leaf:
+                    ends[parent] = [made.native, in_specs[place]]
+                else:
+                    pending[parent.order] = [parent, made.native, in_specs[place]]
+                    heappush(heap, -parent.order)
+        if not retain:
+            node.rule = None
+            node.kept = node.facts = ()
+    for node, (g, spec) in ends.items():
+        if targets is None or node in targets:
+            found[node] = fill(g, spec)
     return found
 
 
-def _reachable(
-    seeds: Iterable[Node], targets: frozenset[Node] | None, since: int = -1
-) -> list[Node]:
-    """All nodes on ways from the seeds, the latest at the end; none beyond those before `since`."""
-    first = -1 if targets is None else min(map(_BY_ORDER, targets), default=0)
-    stack = list(seeds)
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        if node.order < since:
-            continue
-        for parent in node.parents:
-            if parent is not None and parent not in seen and parent.order >= first:
-                seen.add(parent)
-                stack.append(parent)
-    nodes = list(seen)
-    nodes.sort(key=_BY_ORDER)
-    return nodes
+def _as_tensor(g: Any, spec: Any, result: Any) -> Any:
+    """The gradient of a result, or of several, as a rule over ops takes it."""
+    if type(result) is not tuple:
+        return fill(g, spec)
+    return [None if one is None else fill(one, own) for one, own in zip(g, result, strict=True)]
 
 
-def _step(node: Node, g: Any, grads: dict[Node, Any], retain: bool, create: bool) -> None:
-    """Hand the gradient of one result on to those it was made of."""
-    if type(node) is Part:
-        _gather(node, g, grads)
-        return
-    rule = node.rule
-    if rule is None:
-        raise GradientError(_FREED)
-    args = _arguments(node, create)
-    parents = node.parents
-    if rule.joint is None:
-        parts = None
-    else:
-        needs = tuple([parent is not None for parent in parents])
-        parts = rule.joint(g, needs, *args)
-    for place, parent in enumerate(parents):
-        if parent is None:
-            continue
-        if parts is not None:
-            part: Any = parts[place]
-        else:
-            pull = rule.pulls[min(place, len(rule.pulls) - 1)]
-            if pull is None:
-                raise GradientError(f"ops.{rule.name} has no gradient for its operand {place}")
-            part = pull(g, *args)
-        if part is None:
-            continue
-        have = grads.get(parent)
-        grads[parent] = part if have is None else binary("add", have, part)
-    if not retain:
-        node.rule = None
-        node.kept, node.out, node.options = (), None, ()
-
-
-def _gather(node: Part, g: Tensor, grads: dict[Node, Any]) -> None:
-    """The gradient of one of several results, beside those of the others."""
+def _gather(node: Part, g: Any, spec: Spec, pending: dict[int, list[Any]], heap: list[int]) -> None:
+    """Put the gradient of one of several results beside those of the others."""
     (whole,) = node.parents
     (place,) = node.options
     if whole is None or whole.rule is None:
         raise GradientError(_FREED)
-    parts = grads.get(whole)
-    if parts is None:
-        parts = grads[whole] = [None] * len(whole.result)
+    order = whole.order
+    if order not in pending:
+        pending[order] = [whole, [None] * len(whole.result), spec]
+        heappush(heap, -order)
+    parts = pending[order][1]
     have = parts[place]
-    parts[place] = g if have is None else binary("add", have, g)
+    parts[place] = g if have is None else spec.bound.add(have, g)
+
+
+# --- Over tensors -----------------------------------------------------------------------------
+
+
+def _walk(
+    seeds: Mapping[Node, Tensor], targets: frozenset[Node] | None, since: int
+) -> dict[Node, Tensor]:
+    """The same, recorded; nothing is freed."""
+    first = -1 if targets is None else min([node.order for node in targets], default=0)
+    heap: list[int] = []
+    pending: dict[int, list[Any]] = {}
+
+    def add(node: Node, g: Tensor) -> None:
+        have = pending.get(node.order)
+        if have is None:
+            pending[node.order] = [node, g]
+            heappush(heap, -node.order)
+        else:
+            have[1] = binary("add", have[1], g)
+
+    for node, g in seeds.items():
+        add(node, g)
+    found: dict[Node, Tensor] = {}
+    while heap:
+        node, g = pending.pop(-heappop(heap))
+        if node in targets if targets is not None else type(node) is Leaf or node.order < since:
+            found[node] = g
+        if node.order < since:
+            continue
+        rule = node.rule
+        if rule is not None:
+            if node.writes != _WRITES.serial:
+                _require_unchanged(node)
+            needs = [parent is not None and parent.order >= first for parent in node.parents]
+            for place, part in _parts(node, rule, g, needs, True):
+                add(node.parents[place], part)
+        elif type(node) is Part:
+            (whole,) = node.parents
+            if whole is None or whole.rule is None:
+                raise GradientError(_FREED)
+            if whole.order not in pending:
+                pending[whole.order] = [whole, [None] * len(whole.result)]
+                heappush(heap, -whole.order)
+            parts = pending[whole.order][1]
+            have = parts[node.options[0]]
+            parts[node.options[0]] = g if have is None else binary("add", have, g)
+        elif type(node) is not Leaf:
+            raise GradientError(_FREED)
+    return found
+
+
+# --- One rule ---------------------------------------------------------------------------------
+
+
+def _parts(
+    node: Node, rule: Rule, g: Any, needs: list[bool], create: bool
+) -> list[tuple[int, Tensor]]:
+    """What a rule over ops gives for the operands that need it."""
+    if not any(needs):
+        return []
+    args = _arguments(node, create)
+    if rule.joint is not None:
+        told = {"create": create} if rule.told else {}
+        parts = rule.joint(g, tuple(needs), *args, **told)
+        return [
+            (place, parts[place])
+            for place, needed in enumerate(needs)
+            if needed and parts[place] is not None
+        ]
+    found = []
+    last = len(rule.pulls) - 1
+    for place, needed in enumerate(needs):
+        if not needed:
+            continue
+        pull = rule.pulls[min(place, last)]
+        if pull is None:
+            raise GradientError(f"ops.{rule.name} has no gradient for its operand {place}")
+        part = pull(g, *args)
+        if part is not None:
+            found.append((place, part))
+    return found
 
 
 def _arguments(node: Node, create: bool) -> list[Any]:
-    """Result, operands and options as a rule takes them."""
-    since = node.writes
-    if since != writes.STATE.serial:
-        _require_unchanged(node, since)
-    kept, specs, parents = node.kept, node.specs, node.parents
+    """Result, operands and options as a rule over ops takes them."""
+    specs, options, out, result, _ = node.facts
     args: list[Any] = [None]
-    result, out = node.result, node.out
     if type(result) is tuple:
         args[0] = [_one_of(node, place, create) for place in range(len(result))]
     elif type(out) is tuple:
@@ -169,16 +296,16 @@ def _arguments(node: Node, create: bool) -> list[Any]:
         args[0] = _connected(out, result, node)
     else:
         args[0] = fill(out, result)
-    for place, value in enumerate(kept):
+    for place, value in enumerate(node.kept):
         if type(value) is tuple:
             args.append(Mold(value, specs[place]))
         elif value is None:
             args.append(None)
-        elif create and parents[place] is not None:
-            args.append(_connected(value, specs[place], parents[place]))
+        elif create and node.parents[place] is not None:
+            args.append(_connected(value, specs[place], node.parents[place]))
         else:
             args.append(fill(value, specs[place]))
-    args += node.options
+    args += options
     return args
 
 
@@ -187,7 +314,7 @@ def _one_of(node: Node, place: int, create: bool) -> Tensor | Mold:
     value, spec = node.out[place], node.result[place]
     if type(value) is tuple:
         return Mold(value, spec)
-    if create and spec.dtype.is_inexact:
+    if create and spec.inexact:
         return _connected(value, spec, Part(None, (node,), (), (), (place,), None, None))
     return fill(value, spec)
 
@@ -200,7 +327,9 @@ def _connected(native: Any, spec: Any, node: Any) -> Tensor:
     return out
 
 
-def _require_unchanged(node: Node, since: int) -> None:
+def _require_unchanged(node: Node) -> None:
+    """Raise GradientError where what a rule is about to read was written to since it was kept."""
+    since = node.writes
     out = node.out if type(node.result) is tuple else (node.out,)
     if any(writes.changed(array, since) for array in (*node.kept, *out)):
         name = node.rule.name if node.rule is not None else "an op"
@@ -212,4 +341,11 @@ def _require_unchanged(node: Node, since: int) -> None:
 
 def leaves_of(nodes: Iterable[Node]) -> list[Leaf]:
     """The leaves that some results depend on."""
-    return [node for node in _reachable(nodes, None) if type(node) is Leaf]
+    stack = list(nodes)
+    seen = set(stack)
+    while stack:
+        for parent in stack.pop().parents:
+            if parent is not None and parent not in seen:
+                seen.add(parent)
+                stack.append(parent)
+    return sorted((n for n in seen if type(n) is Leaf), key=lambda n: n.order)

@@ -191,7 +191,7 @@ class _Run:
         def run() -> Any:
             seeding.adopt()
             # What is needed at once goes nowhere else in between.
-            with tape.keeping(True), replay.repeated(draws), tape.set_grad_enabled(recording):
+            with tape.keeping(None), replay.repeated(draws), tape.set_grad_enabled(recording):
                 return self._call(self._filled(tensors))
 
         return context.copy().run(run)
@@ -242,21 +242,25 @@ class _Run:
     # --- On the tape ------------------------------------------------------------------------
 
     def _by_tape(self, tensors: list[Tensor]) -> Any:
-        start = next(tape._ORDER)
-        since = writes.serial()
+        start = tape._next_order()
+        since = writes.STATE.serial
         natives = [t.native for t in tensors]
         inner = [_leaf(t) if type(t) is GradTensor else t for t in tensors]
-        with tape.keeping(True):  # what is dropped at once goes nowhere else before
+        if tape.KEEPER.get() is None:
             leaves, structure = tree.flatten(self._first(inner))
+        else:
+            with tape.keeping(None):  # what is dropped at once goes nowhere else before
+                leaves, structure = tree.flatten(self._first(inner))
         places = [i for i, leaf in enumerate(leaves) if _is_taped(leaf)]
         results = [leaves[i] for i in places]
-        reached = backward._reachable([r._node for r in results], None, start)
-        outer = tuple([node for node in reached if node.order < start])
+        reached = _reached([r._node for r in results], start)
+        # In the order in which they were made, so that a run gives the same gradients as another.
+        outer = tuple(sorted([n for n in reached if n.order < start], key=lambda n: n.order))
         inputs = {t._node for t in inner if type(t) is GradTensor}
         if not outer and inputs.isdisjoint(reached):
             return tree.unflatten(structure, leaves)  # nothing that is to be differentiated
-        mode = tape._RECORDING.get() if self._keeper is None else self._keeper.node
-        node = (Node if mode is True else mode)(
+        keeper = tape.KEEPER.get() if self._keeper is None else self._keeper.node
+        node = (keeper or Node)(
             _RULE,
             (*[t._node if type(t) is GradTensor else None for t in tensors], *outer),
             (*natives, *[None] * len(outer)),
@@ -278,10 +282,10 @@ class _Run:
         tensors: Sequence[Tensor],
         needs: Sequence[bool],
         outer: Sequence[Node],
+        create: bool,
     ) -> list[Tensor | None]:
         """The gradients of the arguments and of the nodes outside, from those of the results."""
-        create = tape.is_grad_enabled()
-        start = next(tape._ORDER)
+        start = tape._next_order()
         if create:  # connected already, so that what comes out is
             inner = list(tensors)
         else:
@@ -307,14 +311,30 @@ class _Run:
 
 
 def _pull(
-    g: Sequence[Tensor | None], needs: Sequence[bool], y: Any, *operands: Any
+    g: Sequence[Tensor | None], needs: Sequence[bool], y: Any, *operands: Any, create: bool
 ) -> list[Tensor | None]:
     *tensors, run, places, outer, unwritten = operands
     unwritten.require()
-    return run.pulled(g, places, tensors[: len(tensors) - len(outer)], needs, outer)  # type: ignore[no-any-return]  # untyped operands
+    own = tensors[: len(tensors) - len(outer)]
+    found: list[Tensor | None] = run.pulled(g, places, own, needs, outer, create)
+    return found
 
 
-_RULE: Final = Rule("checkpoint", (), _pull, keeps_inputs=True, keeps_output=False)
+_RULE: Final = Rule("checkpoint", (), _pull, keeps_inputs=True, keeps_output=False, told=True)
+
+
+def _reached(nodes: Iterable[Node], start: int) -> set[Node]:
+    """The nodes on the ways from some, up to the first on each that is older than a run."""
+    stack = list(nodes)
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if node.order >= start:
+            for parent in node.parents:
+                if parent is not None and parent not in seen:
+                    seen.add(parent)
+                    stack.append(parent)
+    return seen
 
 
 def _leaf(x: Tensor) -> Tensor:
@@ -344,7 +364,7 @@ class _Unwritten:
         own = {id(writes.root(n)) for n in (*natives, *[r.native for r in results])}
         found: dict[int, Any] = {}
         for node in nodes:
-            for value in node.kept:
+            for value in () if node.rule is None else node.kept:
                 root = writes.root(value)
                 if root is not None and id(root) not in own:
                     found[id(root)] = root

@@ -78,9 +78,12 @@ def _value_and_grad(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any,
         return _transformed(call, has_aux, allow_unused)
     token = _NESTING.set((depth + 1, not call.backend.records))
     try:
-        with tape.set_grad_enabled(True):
-            leaves = [_alias(t) for t in call.tensors]
+        leaves = [_alias(t) for t in call.tensors]
+        if tape.is_grad_enabled():
             value, aux = call.loss(call.run(leaves), has_aux)
+        else:
+            with tape.enable_grad():
+                value, aux = call.loss(call.run(leaves), has_aux)
         create = depth > 0 or connected
         found = _pulled(call, leaves, value, create, allow_unused)
     finally:

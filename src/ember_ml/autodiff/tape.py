@@ -9,15 +9,20 @@ their tensors later (a write, a rename) changes nothing in what was recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
+from contextlib import ContextDecorator
+from contextvars import ContextVar, Token
+from functools import partial
 from itertools import count
-from typing import Any, Final, NamedTuple
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ember_ml.backend import writes
+from ember_ml.backend import selection, writes
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 __all__ = [
     "Leaf",
@@ -31,12 +36,14 @@ __all__ = [
     "no_grad",
     "recorded",
     "recorded_many",
+    "recorded_one",
+    "recorded_pair",
     "set_grad_enabled",
 ]
 
 # A pull takes the gradient of a result, the result, the operands and the options of the op, and
 # gives the gradient of one operand.
-Pull = Callable[..., Tensor]
+Pull = Callable[..., Any]
 
 
 class Rule(NamedTuple):
@@ -50,12 +57,17 @@ class Rule(NamedTuple):
     # Which values it wants to see; of others it gets shape and dtype only.
     keeps_inputs: bool
     keeps_output: bool
+    # The same pulls over native arrays, for real numbers: see rules/quick.py.
+    quick: tuple[Pull, ...] | None = None
+    # True where `joint` is told by `create=` whether it is itself to be differentiated.
+    told: bool = False
 
 
-# False where nothing is recorded; else True, or what makes the nodes: see memory/offloading.py.
-_RECORDING: Final[ContextVar[Any]] = ContextVar("ember_ml recording", default=True)
-_KEEPER: Final[ContextVar[Any]] = ContextVar("ember_ml keeper", default=True)
-_ORDER: Final = count()
+_RECORDING: Final[ContextVar[bool]] = ContextVar("ember_ml recording", default=True)
+# What makes the nodes; None for Node itself. See memory/offloading.py.
+KEEPER: Final[ContextVar[Callable[..., Node] | None]] = ContextVar("ember_ml keeper", default=None)
+_WRITES: Final = writes.STATE
+_next_order: Final = count().__next__
 # Rules by the name of the kernel; filled by ember_ml.autodiff.rules when the first is asked for.
 RULES: Final[dict[str, Rule]] = {}
 
@@ -63,18 +75,7 @@ RULES: Final[dict[str, Rule]] = {}
 class Node:
     """One op that was run on tensors that need gradients."""
 
-    __slots__ = (
-        "__weakref__",
-        "kept",
-        "options",
-        "order",
-        "out",
-        "parents",
-        "result",
-        "rule",
-        "specs",
-        "writes",
-    )
+    __slots__ = ("__weakref__", "facts", "kept", "order", "parents", "rule")
 
     def __init__(
         self,
@@ -86,15 +87,41 @@ class Node:
         out: Any,
         result: Any,
     ) -> None:
-        self.order = next(_ORDER)  # operands come before what is made of them
+        self.order = _next_order()  # operands come before what is made of them
         self.rule = rule
         self.parents = parents
+        # What the rule wants to see of the operands: native arrays, or shapes where it needs no
+        # values.
         self.kept = kept
-        self.specs = specs
-        self.options = options
-        self.out = out
-        self.result = result
-        self.writes = writes.serial()
+        self.facts: tuple[Any, ...] = (specs, options, out, result, _WRITES.serial)
+
+    @property
+    def specs(self) -> tuple[Any, ...]:
+        """The specs of the operands."""
+        found: tuple[Any, ...] = self.facts[0]
+        return found
+
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """The options with which the kernel was called."""
+        found: tuple[Any, ...] = self.facts[1]
+        return found
+
+    @property
+    def out(self) -> Any:
+        """The native result, or its shape; a tuple of those where there are several."""
+        return self.facts[2]
+
+    @property
+    def result(self) -> Any:
+        """The spec of the result; a tuple of specs where there are several."""
+        return self.facts[3]
+
+    @property
+    def writes(self) -> int:
+        """How many writes there had been."""
+        found: int = self.facts[4]
+        return found
 
 
 class Leaf(Node):
@@ -103,8 +130,11 @@ class Leaf(Node):
     __slots__ = ("grad",)
 
     def __init__(self) -> None:
-        super().__init__(None, (), (), (), (), None, None)
+        self.order = _next_order()
+        self.rule = None
+        self.parents = ()
         self.grad: Tensor | None = None
+        _WRITES.watching = True
 
 
 class Part(Node):
@@ -113,12 +143,78 @@ class Part(Node):
     __slots__ = ()
 
 
+# Allocations on the way of every op: called quickest through a partial.
+_blank_node: Final[Callable[[], Node]] = partial(object.__new__, Node)
+_blank_grad: Final[Callable[[], GradTensor]] = partial(object.__new__, GradTensor)
+
+
 def leaf(native: NativeArray, spec: Spec) -> Tensor:
     """A GradTensor around a native array, in which gradients end."""
-    out = object.__new__(GradTensor)
+    out = _blank_grad()
     out.native = native
     out._spec = spec
     out._node = Leaf()
+    return out
+
+
+def recorded_one(
+    name: str, native: NativeArray, spec: Spec, x: Tensor, options: tuple[Any, ...]
+) -> Tensor:
+    """`recorded` for a GradTensor and no other operand."""
+    if spec.backend.records or _BLOCKS.open or not spec.inexact:
+        return recorded(name, native, spec, (x,), options)
+    try:
+        rule = RULES[name]
+    except KeyError:
+        rule = _rule(name)
+    array = x.native
+    node = _blank_node()
+    node.order = _next_order()
+    node.rule = rule
+    node.parents = (x._node,)
+    node.kept = (array if rule.keeps_inputs else array.shape,)
+    node.facts = (
+        (x._spec,),
+        options,
+        native if rule.keeps_output else native.shape,
+        spec,
+        _WRITES.serial,
+    )
+    out = _blank_grad()
+    out.native = native
+    out._spec = spec
+    out._node = node
+    return out
+
+
+def recorded_pair(name: str, native: NativeArray, spec: Spec, x1: Tensor, x2: Tensor) -> Tensor:
+    """`recorded` for two operands, one at least a GradTensor, and no options."""
+    if spec.backend.records or _BLOCKS.open or not spec.inexact:
+        return recorded(name, native, spec, (x1, x2))
+    try:
+        rule = RULES[name]
+    except KeyError:
+        rule = _rule(name)
+    a, b = x1.native, x2.native
+    node = _blank_node()
+    node.order = _next_order()
+    node.rule = rule
+    node.parents = (
+        x1._node if type(x1) is GradTensor else None,
+        x2._node if type(x2) is GradTensor else None,
+    )
+    node.kept = (a, b) if rule.keeps_inputs else (a.shape, b.shape)
+    node.facts = (
+        (x1._spec, x2._spec),
+        (),
+        native if rule.keeps_output else native.shape,
+        spec,
+        _WRITES.serial,
+    )
+    out = _blank_grad()
+    out.native = native
+    out._spec = spec
+    out._node = node
     return out
 
 
@@ -135,23 +231,16 @@ def recorded(
     """
     if spec.backend.records:
         return (fill_grad if native.requires_grad else fill)(native, spec)
-    mode = _RECORDING.get()
-    if not mode or not spec.dtype.is_inexact:
+    if not _RECORDING.get() or not spec.inexact:
         return fill(native, spec)
-    rule = RULES.get(name)
-    if rule is None:
-        rule = _rule(name)
-    if rule.keeps_inputs:
-        kept = tuple([None if x is None else x.native for x in inputs])
-    else:
-        kept = tuple([None if x is None else _shape(x) for x in inputs])
-    out = object.__new__(GradTensor)
+    rule = RULES.get(name) or _rule(name)
+    out = _blank_grad()
     out.native = native
     out._spec = spec
-    out._node = (Node if mode is True else mode)(
+    out._node = (KEEPER.get() or Node)(
         rule,
         tuple([x._node if type(x) is GradTensor else None for x in inputs]),
-        kept,
+        _kept(rule, inputs),
         tuple([None if x is None else x._spec for x in inputs]),
         options,
         native if rule.keeps_output else tuple(native.shape),
@@ -173,16 +262,13 @@ def recorded_many(
             (fill_grad if getattr(native, "requires_grad", False) else fill)(native, spec)
             for native, spec in results
         )
-    mode = _RECORDING.get()
-    if not mode:
+    if not _RECORDING.get():
         return tuple(fill(native, spec) for native, spec in results)
     rule = RULES.get(name) or _rule(name)
-    node = (Node if mode is True else mode)(
+    node = (KEEPER.get() or Node)(
         rule,
         tuple([x._node if type(x) is GradTensor else None for x in inputs]),
-        tuple(
-            [None if x is None else x.native if rule.keeps_inputs else _shape(x) for x in inputs]
-        ),
+        _kept(rule, inputs),
         tuple([None if x is None else x._spec for x in inputs]),
         options,
         tuple([native if rule.keeps_output else tuple(native.shape) for native, _ in results]),
@@ -191,15 +277,17 @@ def recorded_many(
     made = []
     for place, (native, spec) in enumerate(results):
         out = fill(native, spec)
-        if spec.dtype.is_inexact:
+        if spec.inexact:
             out = fill_grad(native, spec)
             out._node = Part(None, (node,), (), (), (place,), None, None)
         made.append(out)
     return tuple(made)
 
 
-def _shape(x: Tensor) -> tuple[int, ...]:
-    return tuple(x.native.shape)
+def _kept(rule: Rule, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    if rule.keeps_inputs:
+        return tuple([None if x is None else x.native for x in inputs])
+    return tuple([None if x is None else tuple(x.native.shape) for x in inputs])
 
 
 def _rule(name: str) -> Rule:
@@ -211,45 +299,78 @@ def _rule(name: str) -> Rule:
 # --- Switching it off -------------------------------------------------------------------------
 
 
+class _Blocks:
+    """How many blocks are open, in all threads, in which something else than the default holds."""
+
+    __slots__ = ("open",)
+
+    def __init__(self) -> None:
+        self.open = 0
+
+
+_BLOCKS: Final = _Blocks()
+_LOCK: Final = Lock()
+
+
 def is_grad_enabled() -> bool:
     """True where ops on tensors that need gradients are recorded.
 
     >>> is_grad_enabled()
     True
     """
-    return bool(_RECORDING.get())
+    return _RECORDING.get()
 
 
-@contextmanager
-def set_grad_enabled(mode: bool) -> Iterator[None]:
-    """Record ops within the block, or do not."""
-    from ember_ml.backend import selection
+class set_grad_enabled(ContextDecorator):
+    """A block, or a decorated function, in which ops are recorded or are not."""
 
-    engine = selection.loaded("torch")
-    token = _RECORDING.set(_KEEPER.get() if mode else False)
-    try:
-        if engine is None:
-            yield
-        else:
-            with engine.recording(mode):
-                yield
-    finally:
+    def __init__(self, mode: bool) -> None:
+        self._mode = mode
+        self._open: list[tuple[Token[bool], Any]] = []
+
+    def __enter__(self) -> None:
+        engine = selection.loaded("torch")
+        inner = None
+        if engine is not None:
+            inner = engine.recording(self._mode)
+            inner.__enter__()
+        with _LOCK:
+            _BLOCKS.open += 1
+        self._open.append((_RECORDING.set(self._mode), inner))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        token, inner = self._open.pop()
         _RECORDING.reset(token)
+        with _LOCK:
+            _BLOCKS.open -= 1
+        if inner is not None:
+            inner.__exit__(kind, error, trace)
 
 
-@contextmanager
-def keeping(keeper: Any) -> Iterator[None]:
-    """Let something else than Node make the nodes within the block; True for Node again."""
-    kept = _KEEPER.set(keeper)
-    token = _RECORDING.set(_RECORDING.get() and keeper)
-    try:
-        yield
-    finally:
-        _RECORDING.reset(token)
-        _KEEPER.reset(kept)
+class keeping:
+    """A block in which something else than Node makes the nodes; None for Node again."""
+
+    def __init__(self, keeper: Callable[..., Node] | None) -> None:
+        self._keeper = keeper
+        self._tokens: list[Token[Any]] = []
+
+    def __enter__(self) -> None:
+        with _LOCK:
+            _BLOCKS.open += 1
+        self._tokens.append(KEEPER.set(self._keeper))
+
+    def __exit__(self, *failure: object) -> None:
+        KEEPER.reset(self._tokens.pop())
+        with _LOCK:
+            _BLOCKS.open -= 1
 
 
-def no_grad() -> Any:
+def no_grad() -> set_grad_enabled:
     """A block, or a function by `@no_grad()`, in which nothing is recorded.
 
     >>> from ember_ml.nn import tensor
@@ -262,6 +383,6 @@ def no_grad() -> Any:
     return set_grad_enabled(False)
 
 
-def enable_grad() -> Any:
+def enable_grad() -> set_grad_enabled:
     """A block in which ops are recorded again, within one of `no_grad`."""
     return set_grad_enabled(True)

@@ -59,8 +59,11 @@ class Spec:
     __slots__ = (
         "_scalars",
         "backend",
+        "bound",
         "device",
         "dtype",
+        "floating",
+        "inexact",
         "kernels",
         "native_type",
         "settles",
@@ -76,6 +79,9 @@ class Spec:
         self.settles: Final = backend.settles
         self.kernels: Final[dict[str, Entry]] = {}
         self.whole: Final[dict[str, Entry]] = {}
+        self.bound: Final = Bound(self)
+        self.floating: Final = dtype.is_floating
+        self.inexact: Final = dtype.is_inexact
         # The Python scalars that take this dtype beside a tensor of it, instead of changing it.
         self.weak: Final[frozenset[type]] = _WEAK[dtype.kind]
         self._scalars: Final[dict[object, NativeArray]] = {}
@@ -106,6 +112,18 @@ class Spec:
         if self.dtype.is_integer and isinstance(value, int) and not dtypes.fits(value, self.dtype):
             raise DomainError(f"{value} is out of the range of {self.dtype}")
         return value
+
+
+class Bound:
+    """The kernels of a spec as a namespace: `spec.bound.add(a, b)` on native arrays of it."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+
+    def __getattr__(self, name: str) -> Kernel:
+        kernel, _ = self._spec.backend.entry(self._spec, name)
+        setattr(self, name, kernel)  # found at once from now on
+        return kernel
 
 
 def _zero_key(zero: float) -> str:

@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-__all__ = ["changed", "note", "root", "serial", "watch"]
+__all__ = ["STATE", "changed", "note", "root"]
 
 _COUNT: Final = count(1)
 _LOCK: Final = Lock()
@@ -27,22 +27,13 @@ class _State:
     __slots__ = ("serial", "watching")
 
     def __init__(self) -> None:
+        # How many writes there have been.
         self.serial = 0
+        # True once something is kept that a write could change.
         self.watching = False
 
 
 STATE: Final = _State()
-
-
-def serial() -> int:
-    """How many writes there have been so far."""
-    STATE.watching = True
-    return STATE.serial
-
-
-def watch() -> None:
-    """Take notes from now on: something is kept that a write could change."""
-    STATE.watching = True
 
 
 def note(array: np.ndarray[Any, Any]) -> None:

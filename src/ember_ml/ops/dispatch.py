@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes
-from ember_ml.autodiff.tape import recorded, recorded_many
+from ember_ml.autodiff.tape import recorded, recorded_many, recorded_one, recorded_pair
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.dtypes import DType
 from ember_ml.errors import BackendMismatchError, DeviceError
@@ -46,6 +46,8 @@ _WEAK = (*_SCALARS, np.generic)
 def unary(name: str, x: object) -> Tensor:
     """Run a one-operand op."""
     if type(x) is not Tensor:
+        if type(x) is GradTensor:
+            return _unary_recorded(name, x)
         x = convert.to_tensor(x)
         if type(x) is not Tensor:
             return call(name, x)
@@ -64,6 +66,21 @@ def unary(name: str, x: object) -> Tensor:
     out.native = native
     out._spec = result
     return out
+
+
+def _unary_recorded(name: str, x: Tensor) -> Tensor:
+    spec = x._spec
+    try:
+        kernel, result = spec.kernels[name]
+    except KeyError:
+        kernel, result = spec.backend.entry(spec, name)
+    try:
+        native = kernel(x.native)
+    except Exception as error:
+        raise explain(name, error, (x,)) from error
+    if result.settles and type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    return recorded_one(name, native, result, x, ())
 
 
 def binary(name: str, x1: object, x2: object) -> Tensor:
@@ -89,11 +106,32 @@ def binary(name: str, x1: object, x2: object) -> Tensor:
         spec = x1._spec
         if type(x2) in spec.weak:
             return _binary_same(name, spec, x1.native, spec.scalar(x2), (x1, x2))
+        if type(x2) is GradTensor and x2._spec is spec:
+            return _binary_recorded(name, x1, x2, spec)
     elif type(x2) is Tensor:
         spec = x2._spec
         if type(x1) in spec.weak:
             return _binary_same(name, spec, spec.scalar(x1), x2.native, (x1, x2))
+        if type(x1) is GradTensor and x1._spec is spec:
+            return _binary_recorded(name, x1, x2, spec)
+    elif type(x1) is GradTensor and type(x2) is GradTensor and x1._spec is x2._spec:
+        return _binary_recorded(name, x1, x2, x1._spec)
     return _binary_mixed(name, x1, x2)
+
+
+def _binary_recorded(name: str, x1: Tensor, x2: Tensor, spec: Spec) -> Tensor:
+    """Run a two-operand op on tensors of one spec, of which one needs gradients."""
+    try:
+        kernel, result = spec.kernels[name]
+    except KeyError:
+        kernel, result = spec.backend.entry(spec, name)
+    try:
+        native = kernel(x1.native, x2.native)
+    except Exception as error:
+        raise explain(name, error, (x1, x2)) from error
+    if result.settles and type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    return recorded_pair(name, native, result, x1, x2)
 
 
 def _binary_same(
@@ -117,13 +155,7 @@ def _binary_same(
 
 
 def _binary_mixed(name: str, x1: object, x2: object) -> Tensor:
-    if isinstance(x1, Tensor) and isinstance(x2, Tensor) and x1._spec is x2._spec:
-        spec, a, b = x1._spec, x1.native, x2.native
-        taped: tuple[Tensor, ...] = (x1, x2)
-        if type(x1) is not GradTensor and type(x2) is not GradTensor:
-            taped = ()  # views
-    else:
-        spec, (a, b), taped = operands(name, x1, x2)
+    spec, (a, b), taped = operands(name, x1, x2)
     kernel, result = spec.backend.entry(spec, name)
     try:
         native = kernel(a, b)
@@ -141,7 +173,7 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
         if type(x) is not Tensor:
             plain = reduce(name, fill(x.native, x._spec), axis, keepdims)
             if type(x) is GradTensor:
-                return recorded(name, plain.native, plain._spec, (x,), (axis, keepdims))
+                return recorded_one(name, plain.native, plain._spec, x, (axis, keepdims))
             return plain
     spec = x._spec
     whole = axis is None and not keepdims
@@ -173,7 +205,7 @@ def call(name: str, x: object, *options: Any) -> Tensor:
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     if type(tensor) is GradTensor:
-        return recorded(name, native, result, (tensor,), options)
+        return recorded_one(name, native, result, tensor, options)
     return fill(native, result)
 
 

@@ -36,12 +36,7 @@ class _Watch:
         # Arrays are kept with their ids, since an id is given again after its object has gone.
         self._known = {id(native): native for native in given}
         self._instead = None if instead is None else list(instead)
-        self._thread = threading.get_ident()
         self.found: list[NativeArray] = []
-
-    def watches(self) -> bool:
-        """True where it is this function that asks, and not one in another thread."""
-        return threading.get_ident() == self._thread and _WATCH.get() is self
 
     def use(self, value: Any) -> Any:
         """An operand, or what stands for it."""
@@ -72,16 +67,6 @@ class _Watch:
         if self._instead is not None and len(self.found) != len(self._instead):
             raise GradientError(_CHANGED)
 
-    def around(self, kernel: Kernel) -> Kernel:
-        """A kernel that is watched."""
-
-        def run(*args: Any, **options: Any) -> NativeArray:
-            out = kernel(*[self.use(a) for a in args], **{k: self.use(o) for k, o in options.items()})
-            self.made(out)
-            return out
-
-        return run
-
 
 _CHANGED: Final = (
     "checkpoint: the function did other things when it ran again for its gradient; "
@@ -91,8 +76,23 @@ _WATCH: Final[ContextVar[_Watch | None]] = ContextVar("ember_ml watch", default=
 _LOCK: Final = threading.RLock()
 
 
+def _seen(kernel: Kernel) -> Kernel:
+    """A kernel whose operands are seen, wherever someone watches."""
+
+    def run(*args: Any, **options: Any) -> NativeArray:
+        watch = _WATCH.get()
+        if watch is None:
+            return kernel(*args, **options)
+        named = {name: watch.use(option) for name, option in options.items()}
+        out = kernel(*[watch.use(value) for value in args], **named)
+        watch.made(out)
+        return out
+
+    return run
+
+
 class _Watched(dict[str, Any]):
-    """The settled kernels of a spec, each watched by whoever watches where it is called."""
+    """The settled kernels of a spec while someone watches; others get them as they are."""
 
     def __init__(self, spec: Spec, plain: dict[str, Entry], whole: bool) -> None:
         super().__init__()
@@ -102,22 +102,16 @@ class _Watched(dict[str, Any]):
         self.users = 1
 
     def __getitem__(self, name: str) -> Entry:
-        spec, found = self._spec, self.plain.get(name)
+        found = self.plain.get(name)
         if found is None:
+            spec = self._spec
+            found = contract._settle(spec, name)
             if self._whole:
-                kernel, result = self._spec.kernels[name]
-                # Found by the kernel itself, not by one that is watched.
-                kernel = getattr(kernel, "watched", kernel)
-                found = (spec.backend.whole.get(kernel, kernel), result)
-            else:
-                found = contract._settle(spec, name)
+                kernel = found[0]
+                found = spec.backend.whole.get(kernel, kernel), found[1]
             self.plain[name] = found
-        watch = _WATCH.get()
-        if watch is None or not watch.watches():
-            return found
-        kernel = watch.around(found[0])
-        kernel.watched = found[0]  # type: ignore[attr-defined]  # a mark of ours
-        return kernel, found[1]
+        kernel, result = found
+        return (kernel if _WATCH.get() is None else _seen(kernel)), result
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name]

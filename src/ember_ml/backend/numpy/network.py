@@ -75,8 +75,21 @@ def _normalized(
     return made.reshape(x.shape)
 
 
+def relu(x: Array) -> Array:
+    return np.maximum(x, 0)  # type: ignore[no-any-return]  # of the dtype of x
+
+
+def filled(value: Array, shape: tuple[int, ...]) -> Array:
+    """np.broadcast_to costs 3 us, and its result cannot be written to."""
+    out = np.empty(shape, value.dtype)
+    out.fill(value)
+    return out
+
+
 OVERRIDES: Final[dict[str, Kernel]] = {
     **windows.KERNELS,
+    "filled": filled,
+    "relu": relu,
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
 }
