@@ -18,7 +18,7 @@ from weakref import ref
 
 from ember_ml import tree
 from ember_ml.autodiff import backward, tape
-from ember_ml.autodiff.tape import Node, Part, Rule
+from ember_ml.autodiff.tape import Leaf, Node, Part, Rule
 from ember_ml.backend import writes
 from ember_ml.errors import DomainError, DTypeError, GradientError, UnsupportedOpError
 from ember_ml.ops import dispatch
@@ -253,7 +253,7 @@ class _Run:
                 leaves, structure = tree.flatten(self._first(inner))
         places = [i for i, leaf in enumerate(leaves) if _is_taped(leaf)]
         results = [leaves[i] for i in places]
-        reached = _reached([r._node for r in results], start)
+        reached = _reached(results, start)
         # In the order in which they were made, so that a run gives the same gradients as another.
         outer = tuple(sorted([n for n in reached if n.order < start], key=lambda n: n.order))
         inputs = {t._node for t in inner if type(t) is GradTensor}
@@ -264,7 +264,7 @@ class _Run:
             _RULE,
             (*[t._node if type(t) is GradTensor else None for t in tensors], *outer),
             (*natives, *[None] * len(outer)),
-            (*self._specs, *[None] * len(outer)),
+            (*self._specs, *[reached[node] for node in outer]),
             (self, places, outer, _Unwritten(reached, natives, results, since)),
             tuple([tuple(r.native.shape) for r in results]),
             tuple([r._spec for r in results]),
@@ -323,17 +323,22 @@ def _pull(
 _RULE: Final = Rule("checkpoint", (), _pull, keeps_inputs=True, keeps_output=False, told=True)
 
 
-def _reached(nodes: Iterable[Node], start: int) -> set[Node]:
-    """The nodes on the ways from some, up to the first on each that is older than a run."""
-    stack = list(nodes)
-    seen = set(stack)
+def _reached(results: Sequence[Tensor], start: int) -> dict[Node, Any]:
+    """The nodes on the ways from results, up to the first on each that is older than a run.
+
+    With the specs of their tensors.
+    """
+    seen: dict[Node, Any] = {r._node: r._spec for r in results}
+    stack = list(seen)
     while stack:
         node = stack.pop()
-        if node.order >= start:
-            for parent in node.parents:
-                if parent is not None and parent not in seen:
-                    seen.add(parent)
-                    stack.append(parent)
+        if node.order < start or type(node) is Leaf:
+            continue
+        specs = (None,) if type(node) is Part else node.specs
+        for parent, spec in zip(node.parents, specs, strict=True):
+            if parent is not None and parent not in seen:
+                seen[parent] = spec
+                stack.append(parent)
     return seen
 
 

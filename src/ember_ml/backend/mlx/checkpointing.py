@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
@@ -72,7 +71,15 @@ _CHANGED: Final = (
     "checkpoint: the function did other things when it ran again for its gradient; "
     "it must depend on its arguments alone"
 )
-_WATCH: Final[ContextVar[_Watch | None]] = ContextVar("ember_ml watch", default=None)
+
+
+class _Watching(threading.local):
+    """Who watches in this thread; not in a context, since functions run again in an earlier one."""
+
+    watch: _Watch | None = None
+
+
+_HERE: Final = _Watching()
 _LOCK: Final = threading.RLock()
 
 
@@ -80,7 +87,7 @@ def _seen(kernel: Kernel) -> Kernel:
     """A kernel whose operands are seen, wherever someone watches."""
 
     def run(*args: Any, **options: Any) -> NativeArray:
-        watch = _WATCH.get()
+        watch = _HERE.watch
         if watch is None:
             return kernel(*args, **options)
         named = {name: watch.use(option) for name, option in options.items()}
@@ -111,7 +118,7 @@ class _Watched(dict[str, Any]):
                 found = spec.backend.whole.get(kernel, kernel), found[1]
             self.plain[name] = found
         kernel, result = found
-        return (kernel if _WATCH.get() is None else _seen(kernel)), result
+        return (kernel if _HERE.watch is None else _seen(kernel)), result
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name]
@@ -137,12 +144,12 @@ def _watched(backend: Backend, watch: _Watch) -> Iterator[_Watch]:
                     else:
                         setattr(spec, field, _Watched(spec, have, field == "whole"))
                 swapped.append((spec, spec.kernels, spec.whole))  # type: ignore[arg-type]  # as just set
-    token = _WATCH.set(watch)
+    outer, _HERE.watch = _HERE.watch, watch
     try:
         yield watch
         watch.require_all()
     finally:
-        _WATCH.reset(token)
+        _HERE.watch = outer
         with _LOCK:
             for spec, kernels, whole in swapped:
                 for field, table in (("kernels", kernels), ("whole", whole)):
@@ -153,7 +160,7 @@ def _watched(backend: Backend, watch: _Watch) -> Iterator[_Watch]:
 
 def checkpoint(backend: Backend, function: Function, natives: Natives) -> list[Any]:
     """What a function gives, which is run again for its gradient instead of kept."""
-    outer = _WATCH.get()
+    outer = _HERE.watch
     if outer is not None:
         natives = outer.use(list(natives))
     count = len(natives)
