@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from contextvars import Context, copy_context
 from functools import WRAPPER_ASSIGNMENTS, update_wrapper
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
@@ -106,7 +107,7 @@ def checkpoint_sequence(
             f"give a number from 1 to {len(steps)}"
         )
     edges = [len(steps) * i // count for i in range(count + 1)]
-    parts = [_in_a_row(steps[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [_in_a_row(steps[a:b]) for a, b in pairwise(edges)]
     parts[:-1] = [checkpoint(part, offload=offload, to_disk=to_disk) for part in parts[:-1]]
     return _in_a_row(parts)
 
@@ -186,7 +187,8 @@ class _Run:
     def _again(self, tensors: Sequence[Tensor], recording: bool) -> Any:
         """The same once more, wherever this is called from."""
         context, draws = self._context, self._draws
-        assert context is not None and draws is not None, "_first() comes first"
+        assert context is not None, "_first() comes first"
+        assert draws is not None, "_first() comes first"
 
         def run() -> Any:
             seeding.adopt()
@@ -259,8 +261,7 @@ class _Run:
         inputs = {t._node for t in inner if type(t) is GradTensor}
         if not outer and inputs.isdisjoint(reached):
             return tree.unflatten(structure, leaves)  # nothing that is to be differentiated
-        keeper = tape.KEEPER.get() if self._keeper is None else self._keeper.node
-        node = (keeper or Node)(
+        node = (self._keeper or tape.KEEPER.get() or Node)(
             _RULE,
             (*[t._node if type(t) is GradTensor else None for t in tensors], *outer),
             (*natives, *[None] * len(outer)),

@@ -74,7 +74,9 @@ def _value_and_grad(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any,
     depth, taping = _NESTING.get()
     gradients = call.backend.gradients
     connected = any(type(t) is GradTensor for t in call.tensors)
-    if gradients.transforms and not taping and not connected:
+    keeper = tape.KEEPER.get()
+    moved = keeper is not None and any(keeper.moves(t._spec) for t in call.tensors)
+    if gradients.transforms and not taping and not connected and not moved:
         return _transformed(call, has_aux, allow_unused)
     token = _NESTING.set((depth + 1, not call.backend.records))
     try:

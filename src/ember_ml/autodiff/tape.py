@@ -64,8 +64,8 @@ class Rule(NamedTuple):
 
 
 _RECORDING: Final[ContextVar[bool]] = ContextVar("ember_ml recording", default=True)
-# What makes the nodes; None for Node itself. See memory/offloading.py.
-KEEPER: Final[ContextVar[Callable[..., Node] | None]] = ContextVar("ember_ml keeper", default=None)
+# What makes the nodes, a memory.offloading.Keeper; None for Node itself.
+KEEPER: Final[ContextVar[Any]] = ContextVar("ember_ml keeper", default=None)
 _WRITES: Final = writes.STATE
 _next_order: Final = count().__next__
 # Rules by the name of the kernel; filled by ember_ml.autodiff.rules when the first is asked for.
@@ -355,7 +355,7 @@ class set_grad_enabled(ContextDecorator):
 class keeping:
     """A block in which something else than Node makes the nodes; None for Node again."""
 
-    def __init__(self, keeper: Callable[..., Node] | None) -> None:
+    def __init__(self, keeper: Any) -> None:
         self._keeper = keeper
         self._tokens: list[Token[Any]] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,12 +39,9 @@ class TorchGradients(Gradients):
         def run(*given: Any) -> tuple[Any, ...]:
             return tuple(function(given))
 
-        away = offload and any(n.device.type != "cpu" for n in natives)
+        # What is given goes through the hooks of `keeping`, so that there is nothing to offload.
         # Early stopping is an exception in the midst of an op, which ops would explain to users.
-        with (
-            checkpoints.set_checkpoint_early_stop(False),
-            graph.save_on_cpu(pin_memory=torch.cuda.is_available()) if away else nullcontext(),
-        ):
+        with checkpoints.set_checkpoint_early_stop(False):
             return list(checkpoints.checkpoint(run, *natives, use_reentrant=False))
 
     def keeping(

@@ -52,9 +52,7 @@ class _Repeating:
         return number
 
 
-_SCOPE: Final[ContextVar[_Noting | _Repeating | None]] = ContextVar(
-    "ember_ml draws", default=None
-)
+_SCOPE: Final[ContextVar[_Noting | _Repeating | None]] = ContextVar("ember_ml draws", default=None)
 
 
 def taken(counted: Counted, calls: int, advance: Advance) -> int:
