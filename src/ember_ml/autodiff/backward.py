@@ -20,7 +20,7 @@ from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 
-__all__ = ["Mold", "leaves_of", "pull_back"]
+__all__ = ["Mold", "leaves_of", "pull_back", "settle"]
 
 _WRITES: Final = writes.STATE
 _FREED: Final = (
@@ -337,6 +337,14 @@ def _require_unchanged(node: Node) -> None:
             f"a tensor that the gradient of ops.{name} needs was written to after it was used; "
             f"write to a .copy() instead"
         )
+
+
+def settle(found: Iterable[Tensor]) -> None:
+    """Compute gradients where an engine would put it off, so that what made them can go."""
+    natives = [g.native for g in found]
+    for g in found:
+        g._spec.backend.gradients.settle(natives)
+        break  # they are all of one backend
 
 
 def leaves_of(nodes: Iterable[Node]) -> list[Leaf]:

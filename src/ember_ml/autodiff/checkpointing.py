@@ -306,6 +306,8 @@ class _Run:
             seeds[node] = one if have is None else dispatch.binary("add", have, one)
         del leaves
         found = backward.pull_back(seeds, create=create, since=start)
+        if not create:
+            backward.settle(found.values())
         # Taken out: what is connected stands for all places of the same tensor at once.
         nodes = [t._node if type(t) is GradTensor else None for t in inner]
         return [found.pop(node, None) for node in (*nodes, *outer)]  # type: ignore[arg-type]  # None is no key

@@ -87,6 +87,12 @@ class Gradients:
         """
         raise NotImplementedError
 
+    def settle(self, natives: Natives) -> None:
+        """Compute the gradients that a walk has come to, where the engine would put it off.
+
+        What they were made of can then be freed.
+        """
+
     def offloads(self, device: str) -> bool:
         """True where the memory of a device is another than that of the host."""
         return not device.startswith("cpu")

@@ -350,6 +350,8 @@ def _pull(
     else:
         whole = Node(moved.rule, node.parents, kept, *facts[:4])
     parts = backward._parts(whole, moved.rule, g, list(needs), create)
+    if not create:
+        backward.settle([part for _, part in parts])
     found: list[Tensor | None] = [None] * len(needs)
     for place, part in parts:
         found[place] = part

@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack, transformed
 from ember_ml.backend.mlx import checkpointing
+from ember_ml.backend.mlx.hosting import evaluated
 
 __all__ = ["MlxGradients"]
 
@@ -53,6 +54,9 @@ class MlxGradients(Gradients):
 
     def checkpoint(self, function: Function, natives: Natives, offload: bool) -> list[Any]:
         return checkpointing.checkpoint(self.backend, function, natives)
+
+    def settle(self, natives: Natives) -> None:
+        evaluated(*natives)
 
     def offloads(self, device: str) -> bool:
         return False  # its processors share the memory of the host

@@ -34,7 +34,11 @@ class TorchGradients(Gradients):
         )
 
     def checkpoint(self, function: Function, natives: Natives, offload: bool) -> list[Any]:
+        from torch._C._functorch import is_functorch_wrapped_tensor
         from torch.utils import checkpoint as checkpoints
+
+        if any(is_functorch_wrapped_tensor(native) for native in natives):
+            return function(natives)  # in a batch of torch's, which nothing outlives
 
         def run(*given: Any) -> tuple[Any, ...]:
             return tuple(function(given))

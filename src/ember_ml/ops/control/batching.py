@@ -20,13 +20,14 @@ from ember_ml.ops.control.trees import (
     Rows,
     backend_of,
     owned,
+    part,
     tensor_of,
     tensors_of,
     wrapped,
     zeros,
 )
 from ember_ml.ops.registry import op
-from ember_ml.tensor.core import Tensor
+from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.tree import Structure, Tree
 
 __all__ = ["vectorize", "vmap"]
@@ -79,11 +80,20 @@ def _batched(
         return fn(*args, **named)
 
     branch = Branch("vmap", "fn", call, tensors, structure, backend)
-    found = backend.control.batch(branch, [t.native for t in tensors], axes, size)
+    # What the tape records in a batch of the engine's would end with the batch.
+    taped = not backend.records and any(type(t) is GradTensor for t in tensors)
+    found = None
+    if not taped:
+        found = backend.control.batch(branch, [t.native for t in tensors], axes, size)
+        taped = not backend.records and any(type(t) is GradTensor for t in branch.results)
     # Rules of ops for batches are not all right: a wrong shape gives some of those away.
-    if found is None or any(
-        tuple(native.shape) != (size, *t.shape)
-        for native, t in zip(found, branch.results, strict=True)
+    if (
+        taped
+        or found is None
+        or any(
+            tuple(native.shape) != (size, *t.shape)
+            for native, t in zip(found, branch.results, strict=True)
+        )
     ):
         stacked = _loop(branch, tensors, axes, size, backend)
     else:
@@ -108,14 +118,13 @@ def _loop(
         example = [_example(t, axis) for t, axis in zip(tensors, axes, strict=True)]
         rows.add_flat(branch.run(example), branch.structure)
         return rows.columns()
-    columns: list[Any] = []
+    columns: list[tuple[Tensor, Any]] = []
     for t, axis in zip(tensors, axes, strict=True):
         front = t if axis in (None, 0) else manipulation.moveaxis(t, axis, 0)
-        columns.append(None if axis is None else backend.control.rows(front.native))
+        columns.append((front, None if axis is None else backend.control.rows(front.native)))
     for i in range(size):
         row = [
-            t if column is None else wrapped([column[i]], [t])[0]
-            for t, column in zip(tensors, columns, strict=True)
+            front if column is None else part(front, column[i], (i,)) for front, column in columns
         ]
         rows.add_flat(branch.run(row), branch.structure)
     return rows.columns()
