@@ -10,7 +10,7 @@ kernel in the function, comes from elsewhere. They are numbered as they come up.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -181,20 +181,30 @@ def checkpoint(backend: Backend, function: Function, natives: Natives) -> list[A
         own = [n if n.dtype in _INEXACT else mx.stop_gradient(n) for n in given[:count]]
         return seen(own, given[count:])[0]
 
-    # As mx.checkpoint, but for the order in which MLX computes, on which it depends what is there
-    # at a time: the function runs again only when the gradient has come to it, and the gradient
-    # goes on only when those of weights are done, which would else wait, with what they need, to
-    # be added up at the end. This keeps a third less. Scalars are mostly constants: they may wait.
-    kept = mx.custom_function(run)
-
-    @kept.vjp
-    def back(primals: Any, cotangents: Any, outputs: Any) -> list[Any]:
-        cotangents = list(cotangents)
-        grads = mx.vjp(run, mx.depends(list(primals), cotangents), cotangents)[1]
-        together = [g for g in grads if g.ndim]
-        return list(mx.depends(grads, together)) if together else grads
-
-    outs = list(kept(*natives, *captured))
+    outs = _ordered(run, [*natives, *captured])
     if outer is not None:
         outer.made(outs)
     return outs
+
+
+def _ordered(run: Callable[..., list[Any]], natives: list[Any]) -> list[Any]:
+    """mx.checkpoint, but for the order in which MLX computes, on which it depends what it keeps.
+
+    The function runs again only when the gradient has come to it, and the gradient goes on only
+    when those of weights are done, which would else wait, with what they need, to be added up at
+    the end. This keeps a third less. Scalars are mostly constants: theirs may wait.
+    """
+    if not natives:
+        return run()
+
+    @mx.custom_function
+    def kept(given: list[Any]) -> list[Any]:
+        return run(*given)
+
+    @kept.vjp
+    def back(primals: list[Any], cotangents: list[Any], outputs: list[Any]) -> list[Any]:
+        grads = mx.vjp(run, mx.depends(primals, cotangents), cotangents)[1]
+        together = [g for g in grads if g.ndim]
+        return mx.depends(grads, together) if together else grads
+
+    return list(kept(natives))
