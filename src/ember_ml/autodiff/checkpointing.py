@@ -91,8 +91,9 @@ def checkpoint_sequence(
     is not run again: the gradient begins there, while its values are fresh.
 
     >>> from ember_ml import ops
-    >>> checkpoint_sequence([ops.exp, ops.log, ops.negative], segments=2)(ops.asarray(1.0)).item()
-    -1.0
+    >>> steps = [ops.exp, ops.negative, ops.square]
+    >>> checkpoint_sequence(steps, segments=2)(ops.asarray(0.0)).item()
+    1.0
     """
     steps = list(functions)
     for step in steps:

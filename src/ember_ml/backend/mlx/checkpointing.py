@@ -207,4 +207,5 @@ def _ordered(run: Callable[..., list[Any]], natives: list[Any]) -> list[Any]:
         together = [g for g in grads if g.ndim]
         return mx.depends(grads, together) if together else grads
 
-    return list(kept(natives))
+    outs: Any = kept(natives)
+    return list(outs)
