@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ember_ml.autodiff.checkpointing import checkpoint
+    from ember_ml.autodiff.checkpointing import checkpoint, checkpoint_sequence
     from ember_ml.autodiff.custom import custom_gradient, stop_gradient
     from ember_ml.autodiff.derivatives import hessian, hvp, jacobian, jvp, vjp
     from ember_ml.autodiff.gradient_tape import GradientTape
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GradientTape",
     "checkpoint",
+    "checkpoint_sequence",
     "custom_gradient",
     "enable_grad",
     "grad",
@@ -38,6 +39,7 @@ __all__ = [
 _HOMES = {
     "GradientTape": "gradient_tape",
     "checkpoint": "checkpointing",
+    "checkpoint_sequence": "checkpointing",
     "custom_gradient": "custom",
     "enable_grad": "tape",
     "grad": "gradients",

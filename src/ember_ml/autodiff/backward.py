@@ -24,7 +24,7 @@ from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 
-__all__ = ["Mold", "leaves_of", "pull_back", "reaches_beyond"]
+__all__ = ["Mold", "leaves_of", "pull_back", "reaches_beyond", "settle"]
 
 _WRITES: Final = writes.STATE
 _KEEPING: Final = (Kept, KeptPart)
@@ -64,22 +64,24 @@ def pull_back(
     *,
     retain: bool = False,
     create: bool = False,
+    since: int = -1,
 ) -> dict[Node, Tensor]:
     """The gradients of leaves, or of the `wanted` nodes, from those of some results.
 
     What the nodes kept is freed on the way unless it is to be retained. With `create`, the walk is
-    itself recorded, so that its results can be differentiated.
+    itself recorded, so that its results can be differentiated. Nodes before `since` are left as
+    they are: they count as leaves.
     """
     targets = None if wanted is None else frozenset(wanted)
     with np.errstate(all="ignore"):  # slopes at edges are infinite or NaN, and NumPy would warn
         if create:
             if tape.is_grad_enabled():
-                return _walk(seeds, targets)
+                return _walk(seeds, targets, since)
             with tape.set_grad_enabled(True):
-                return _walk(seeds, targets)
+                return _walk(seeds, targets, since)
         natives = {node: g.native for node, g in seeds.items()}
         specs = {node: g._spec for node, g in seeds.items()}
-        return _apart(_walk_natives(natives, specs, targets, retain))
+        return _apart(_walk_natives(natives, specs, targets, retain, since))
 
 
 def _apart(found: dict[Node, tuple[Any, Spec]]) -> dict[Node, Tensor]:
@@ -127,13 +129,18 @@ _ALONE: Final = _measured() if _COUNTED else 0
 
 
 def _walk_natives(
-    seeds: dict[Node, Any], specs: dict[Node, Spec], targets: frozenset[Node] | None, retain: bool
+    seeds: dict[Node, Any],
+    specs: dict[Node, Spec],
+    targets: frozenset[Node] | None,
+    retain: bool,
+    since: int,
 ) -> dict[Node, tuple[Any, Spec]]:
     first = -1
     inner: frozenset[Node] = frozenset()  # wanted, and no leaves
     if targets is not None:
         first = min([node.order for node in targets], default=0)
         inner = frozenset([node for node in targets if type(node) is not Leaf])
+    stops = bool(inner) or since >= 0
     heap: list[int] = []
     # By the order of a node: the node, its gradient, and the spec of both.
     pending: dict[int, list[Any]] = {}
@@ -149,8 +156,12 @@ def _walk_natives(
     while heap:
         node, g, spec = pending.pop(-heappop(heap))
         kind = type(node)
-        if (inner and node in inner) or (kind is not Node and kind in _KEEPING):
+        if (stops and (node in inner or node.order < since)) or (
+            kind is not Node and kind in _KEEPING
+        ):
             found[node] = g, spec
+        if node.order < since:
+            continue
         rule: Rule | None = node.rule
         if rule is None:
             if kind is not Part and kind is not KeptPart:
@@ -248,7 +259,9 @@ def _gather(node: Part, g: Any, spec: Spec, pending: dict[int, list[Any]], heap:
 # --- Over tensors -----------------------------------------------------------------------------
 
 
-def _walk(seeds: Mapping[Node, Tensor], targets: frozenset[Node] | None) -> dict[Node, Tensor]:
+def _walk(
+    seeds: Mapping[Node, Tensor], targets: frozenset[Node] | None, since: int
+) -> dict[Node, Tensor]:
     """The same, recorded; nothing is freed."""
     first = -1 if targets is None else min([node.order for node in targets], default=0)
     heap: list[int] = []
@@ -268,8 +281,12 @@ def _walk(seeds: Mapping[Node, Tensor], targets: frozenset[Node] | None) -> dict
     while heap:
         node, g = pending.pop(-heappop(heap))
         kind = type(node)
-        if (node in targets if targets is not None else kind is Leaf) or kind in _KEEPING:
+        before = node.order < since
+        wanted = (kind is Leaf or before) if targets is None else node in targets
+        if wanted or kind in _KEEPING:
             found[node] = g
+        if node.order < since:
+            continue
         rule = node.rule
         if rule is not None:
             if node.writes != _WRITES.serial:
@@ -303,7 +320,8 @@ def _parts(
         return []
     args = _arguments(node, create)
     if rule.joint is not None:
-        parts = rule.joint(g, tuple(needs), *args)
+        told = {"create": create} if rule.told else {}
+        parts = rule.joint(g, tuple(needs), *args, **told)
         return [
             (place, parts[place])
             for place, needed in enumerate(needs)
@@ -376,6 +394,14 @@ def _require_unchanged(node: Node) -> None:
             f"a tensor that the gradient of ops.{name} needs was written to after it was used; "
             f"write to a .copy() instead"
         )
+
+
+def settle(found: Iterable[Tensor]) -> None:
+    """Compute gradients where an engine would put it off, so that what made them can go."""
+    natives = [g.native for g in found]
+    for g in found:
+        g._spec.backend.gradients.settle(natives)
+        break  # they are all of one backend
 
 
 def leaves_of(nodes: Iterable[Node]) -> list[Leaf]:

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any
 
 from ember_ml import tree
-from ember_ml.autodiff import runs
+from ember_ml.autodiff import runs, tape
 from ember_ml.autodiff.calls import Call, Outcome
 from ember_ml.autodiff.runs import NESTING, Run
 from ember_ml.tensor.core import GradTensor, fill
@@ -73,7 +73,9 @@ def _value_and_grad(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any,
     gradients = call.backend.gradients
     if not gradients.prepared:
         gradients.prepare()
-    if gradients.transforms and call.tensors and not call.connected:
+    keeper = tape.KEEPER.get()
+    moved = keeper is not None and any(keeper.moves(t._spec) for t in call.tensors)
+    if gradients.transforms and call.tensors and not call.connected and not moved:
         outcome = None if NESTING.get()[1] else _transformed(call, has_aux, allow_unused)
         if outcome is not None:
             return outcome

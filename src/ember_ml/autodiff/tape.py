@@ -36,6 +36,7 @@ __all__ = [
     "constant",
     "enable_grad",
     "is_grad_enabled",
+    "keeping",
     "leaf",
     "no_grad",
     "recorded",
@@ -63,9 +64,13 @@ class Rule(NamedTuple):
     keeps_output: bool
     # The same pulls over native arrays, for real numbers: see rules/quick.py.
     quick: tuple[Pull, ...] | None = None
+    # True where `joint` is told by `create=` whether it is itself to be differentiated.
+    told: bool = False
 
 
 _RECORDING: Final[ContextVar[bool]] = ContextVar("ember_ml recording", default=True)
+# What makes the nodes, a memory.offloading.Keeper; None for Node itself.
+KEEPER: Final[ContextVar[Any]] = ContextVar("ember_ml keeper", default=None)
 _WRITES: Final = writes.STATE
 _next_order: Final = count().__next__
 # Rules by the name of the kernel; filled by ember_ml.autodiff.rules when the first is asked for.
@@ -305,7 +310,7 @@ def recorded(
     out = _blank_grad()
     out.native = native
     out._spec = spec
-    out._node = Node(
+    out._node = (KEEPER.get() or Node)(
         rule,
         tuple([x._node if type(x) is GradTensor else None for x in inputs]),
         _kept(rule, inputs),
@@ -330,7 +335,7 @@ def recorded_many(
     if not _RECORDING.get():
         return tuple(fill(native, spec) for native, spec in results)
     rule = RULES.get(name) or _rule(name)
-    node = Node(
+    node = (KEEPER.get() or Node)(
         rule,
         tuple([x._node if type(x) is GradTensor else None for x in inputs]),
         _kept(rule, inputs),
@@ -426,6 +431,24 @@ def _in_task() -> bool:
     """True within a task of asyncio, which can be left in the middle of a block."""
     module = sys.modules.get("asyncio")
     return module is not None and module._get_running_loop() is not None
+
+
+class keeping:
+    """A block in which something else than Node makes the nodes; None for Node again."""
+
+    def __init__(self, keeper: Any) -> None:
+        self._keeper = keeper
+        self._tokens: list[Token[Any]] = []
+
+    def __enter__(self) -> None:
+        with _LOCK:
+            _BLOCKS.open += 1
+        self._tokens.append(KEEPER.set(self._keeper))
+
+    def __exit__(self, *failure: object) -> None:
+        KEEPER.reset(self._tokens.pop())
+        with _LOCK:
+            _BLOCKS.open -= 1
 
 
 def no_grad() -> set_grad_enabled:

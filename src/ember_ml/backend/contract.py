@@ -590,6 +590,20 @@ class Backend(ABC):
         """
         return host_memory()
 
+    def memory_counter(self, device: str) -> str:
+        """A name for the engine's own count behind `memory_info`; empty where it has none.
+
+        Devices that are counted together have the same.
+        """
+        return ""
+
+    def reset_peak_memory(self, device: str) -> bool:
+        """Let the engine's peak begin anew from now; False where it cannot."""
+        return False
+
+    def clear_cache(self, device: str) -> None:  # noqa: B027 - engines that hold nothing need none
+        """Give back memory that the engine holds in reserve."""
+
 
 def host_memory() -> dict[str, int]:
     """Bytes that this process holds in main memory, its peak, and the machine's total."""

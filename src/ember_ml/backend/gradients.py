@@ -8,6 +8,7 @@ engine on the tape of autodiff/tape.py, for which nothing is needed here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -217,3 +218,29 @@ class Gradients:
     def whole_numbers(self, kernel: Kernel) -> Kernel:
         """A kernel from floats to integers or truth values, through which no gradient goes."""
         return kernel
+
+    # --- Memory -----------------------------------------------------------------------------
+
+    def checkpoint(self, function: Function, natives: Natives, offload: bool) -> list[Any]:
+        """What a function gives, which is run again for its gradient instead of kept.
+
+        For engines that transform or record by themselves. With `offload`, the arrays that are
+        kept, those given, wait in host memory.
+        """
+        raise NotImplementedError
+
+    def settle(self, natives: Natives) -> None:
+        """Compute the gradients that a walk has come to, where the engine would put it off.
+
+        What they were made of can then be freed.
+        """
+
+    def offloads(self, device: str) -> bool:
+        """True where the memory of a device is another than that of the host."""
+        return not device.startswith("cpu")
+
+    def keeping(
+        self, pack: Callable[[NativeArray], Any], unpack: Callable[[Any], NativeArray]
+    ) -> AbstractContextManager[Any]:
+        """A block in which what the engine's own record keeps goes through two functions."""
+        return nullcontext()

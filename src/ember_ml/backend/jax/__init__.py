@@ -245,6 +245,9 @@ class JaxBackend(Backend):
         }
         return {ours: int(stats[theirs]) for ours, theirs in names.items() if theirs in stats}
 
+    def memory_counter(self, device: str) -> str:
+        return device if self._devices[device].memory_stats() else ""
+
     def _elsewhere(self, name: str) -> Device | None:
         """The device of a name; None where JAX would place an array anyway."""
         device = self._devices[name]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ember_ml.backend.contract import Kernel
 
 __all__ = ["JaxGradients"]
+
+_OFFLOADED = "ember_ml offloaded"
 
 
 class JaxGradients(Gradients):
@@ -130,6 +133,26 @@ class JaxGradients(Gradients):
             return _tied(out, inputs) if inputs else out
 
         return run
+
+    def checkpoint(self, function: Function, natives: Natives, offload: bool) -> list[Any]:
+        if not offload:
+            return list(jax.checkpoint(function)(list(natives)))
+
+        def named(given: list[Any]) -> list[Any]:
+            return function(
+                [
+                    checkpoint_name(n, _OFFLOADED) if jnp.issubdtype(n.dtype, jnp.inexact) else n
+                    for n in given
+                ]
+            )
+
+        policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=[],
+            names_which_can_be_offloaded=[_OFFLOADED],
+            offload_src="device",
+            offload_dst="pinned_host",
+        )
+        return list(jax.checkpoint(named, policy=policy)(list(natives)))
 
 
 def _is_inexact(x: Any) -> bool:

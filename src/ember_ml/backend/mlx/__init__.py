@@ -275,6 +275,16 @@ class MlxBackend(Backend):
             "total": host_memory()["total"],
         }
 
+    def memory_counter(self, device: str) -> str:
+        return "unified"
+
+    def reset_peak_memory(self, device: str) -> bool:
+        mx.reset_peak_memory()
+        return True
+
+    def clear_cache(self, device: str) -> None:
+        mx.clear_cache()
+
     def _placed(self, dtype: DType) -> AbstractContextManager[Any]:
         """Where work on arrays of a dtype runs: on the CPU for what the GPU lacks."""
         if dtype is dtypes.float64 and self._devices[0] != "cpu":

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack, transformed
+from ember_ml.backend.mlx import checkpointing
+from ember_ml.backend.mlx.hosting import evaluated
 from ember_ml.errors import GradientError
 
 if TYPE_CHECKING:
@@ -103,6 +105,15 @@ class MlxGradients(Gradients):
             return out
 
         return run
+
+    def checkpoint(self, function: Function, natives: Natives, offload: bool) -> list[Any]:
+        return checkpointing.checkpoint(self.backend, function, natives)
+
+    def settle(self, natives: Natives) -> None:
+        evaluated(*natives)
+
+    def offloads(self, device: str) -> bool:
+        return False  # its processors share the memory of the host
 
 
 @mx.custom_function

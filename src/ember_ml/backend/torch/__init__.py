@@ -305,6 +305,16 @@ class TorchBackend(Backend):
     def memory_info(self, device: str) -> dict[str, int]:
         return host_memory() if device == "cpu" else accelerators.memory_info(device)
 
+    def memory_counter(self, device: str) -> str:
+        return "" if device == "cpu" else device
+
+    def reset_peak_memory(self, device: str) -> bool:
+        return device != "cpu" and accelerators.reset_peak_memory(device)
+
+    def clear_cache(self, device: str) -> None:
+        if device != "cpu":
+            accelerators.clear_cache(device)
+
 
 def _plain(native: NativeArray) -> NativeArray:
     """The values in host memory, free of gradients and of conjugations that are put off."""
