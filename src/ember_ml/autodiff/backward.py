@@ -216,7 +216,7 @@ def _walk_natives(
                 else:
                     pending[parent.order] = [parent, made.native, in_specs[place]]
                     heappush(heap, -parent.order)
-        if not retain and (rule.keeps_inputs or rule.keeps_output):
+        if not retain and (rule.keeps_inputs or rule.keeps_output or rule.told):
             node.rule = None
             node.kept = node.facts = ()
     g = part = None
