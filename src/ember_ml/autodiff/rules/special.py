@@ -46,7 +46,8 @@ def _maths(wide: bool) -> Maths:
 
 
 def _digamma(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    return g * trigamma(_maths(x.dtype is dtypes.float64), x)
+    slope: Tensor = trigamma(_maths(x.dtype is dtypes.float64), x)
+    return g * slope
 
 
 rule("lgamma", lambda g, y, x: g * unary("digamma", x))

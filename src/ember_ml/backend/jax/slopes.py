@@ -37,7 +37,7 @@ def with_slopes(function: Kernel, *slopes: Slope) -> Kernel:
         return y, total
 
     custom.defjvp(forward, symbolic_zeros=True)
-    return jax.jit(custom, inline=True)  # type: ignore[no-any-return]  # untyped
+    return jax.jit(custom, inline=True)
 
 
 def _zero(y: Array, *operands: Array) -> float:
@@ -65,8 +65,10 @@ def settled_far(kernel: Kernel, limit: float) -> Kernel:
 
 
 _abs = with_slopes(jnp.abs, lambda y, x: jnp.sign(x))
-_cbrt = with_slopes(jnp.cbrt, lambda y, x: 1 / (3 * _cbrt(x) ** 2))
-_sinc = with_slopes(lambda x: jnp.sinc(x), lambda y, x: sinc_slope(jnp.where, jnp.cos, x, _sinc(x)))
+_cbrt: Kernel = with_slopes(jnp.cbrt, lambda y, x: 1 / (3 * _cbrt(x) ** 2))
+_sinc: Kernel = with_slopes(
+    lambda x: jnp.sinc(x), lambda y, x: sinc_slope(jnp.where, jnp.cos, x, _sinc(x))
+)
 
 
 # --- Two operands -----------------------------------------------------------------------------
