@@ -66,11 +66,11 @@ def _negative(g: Tensor, y: Any, x: Any) -> Tensor:
 
 
 def _square(g: Tensor, y: Any, x: Tensor) -> Tensor:
-    return binary("multiply", g, binary("multiply", _conj(x), 2.0))
+    return binary("multiply", g, _conj(binary("add", x, x)))
 
 
 def _sqrt(g: Tensor, y: Tensor, x: Any) -> Tensor:
-    return binary("divide", g, binary("multiply", _conj(y), 2.0))
+    return binary("divide", g, _conj(binary("add", y, y)))
 
 
 def _reciprocal(g: Tensor, y: Tensor, x: Any) -> Tensor:

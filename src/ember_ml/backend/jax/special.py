@@ -1,7 +1,7 @@
 """Special functions on JAX, which keeps them beside its arrays' namespace.
 
 Its gammaln and digamma lose all digits near their roots and digamma has no sign at zero, so these
-two are the portable formulas with JAX's own derivatives.
+two are the portable formulas, with their derivatives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from jax.scipy import special
 
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.backend.portable.special import FORMULAS, Maths
+from ember_ml.backend.portable.special import FORMULAS, Maths, trigamma
 
 __all__ = ["OVERRIDES"]
 
@@ -51,7 +51,8 @@ def _with_slope(name: str, slope: Callable[[NativeArray], NativeArray]) -> Kerne
 
 
 def _trigamma(x: NativeArray) -> NativeArray:
-    return special.polygamma(1, x)
+    wide = _wide(x)  # JAX's own has no value at infinity
+    return trigamma(_maths(wide.dtype), wide).astype(x.dtype)
 
 
 @partial(jax.jit, static_argnums=(1, 2))

@@ -281,7 +281,7 @@ def sinc(x: Array) -> Array:
     at_zero = x == 0
     one = mx.ones_like(x)
     angle = mx.where(at_zero, one, x) * math.pi
-    sine = sin64(angle) if x.dtype == mx.float64 else mx.sin(angle)
+    sine: Array = sin64(angle) if x.dtype == mx.float64 else mx.sin(angle)
     return mx.where(at_zero, one, sine / angle)
 
 

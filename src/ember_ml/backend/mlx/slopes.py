@@ -47,11 +47,11 @@ def with_pulls(plain: Kernel, *pulls: Slope) -> Kernel:
 
     def back(operands: Any, gradient: Array, out: Array) -> Any:
         given = operands if isinstance(operands, tuple | list) else (operands,)
-        pulled = tuple(
+        pulled = [
             _summed(pull(gradient, out, *given), x.shape)
             for pull, x in zip(pulls, given, strict=True)
-        )
-        return pulled if len(pulled) > 1 else pulled[0]
+        ]
+        return tuple(pulled) if len(pulled) > 1 else pulled[0]
 
     custom.vjp(back)
 

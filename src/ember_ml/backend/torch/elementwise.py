@@ -33,10 +33,9 @@ def floor_divide(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(_TRUE, out, x + y) if x.requires_grad or y.requires_grad else out
 
 
-def remainder(x: Tensor, y: Tensor) -> Tensor:
+def remainder(x: Tensor, y: Tensor) -> Any:
     if x.requires_grad or y.requires_grad:
-        made: Tensor = _Remainder.apply(x, y)  # type: ignore[no-untyped-call]  # torch's
-        return made
+        return _sloped_remainder(x, y)
     return _remainder(x, y)
 
 
@@ -45,30 +44,33 @@ def _remainder(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(out == 0, torch.copysign(out, y), out)  # zeros have the divisor's sign
 
 
-class _Remainder(torch.autograd.Function):
+class _RemainderOf(torch.autograd.Function):
     """Where the sign of a zero was put right, torch would stop the gradient."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, y: Tensor) -> Tensor:
-        return _remainder(x, y)
+    def forward(*inputs: Any) -> Any:
+        return _remainder(*inputs)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.save_for_backward(*inputs)
         ctx.save_for_forward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-        x, y = ctx.saved_tensors
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (g,), (x, y) = grad_outputs, ctx.saved_tensors
         return g.sum_to_size(x.shape), (-g * floor_divide(x, y)).sum_to_size(y.shape)
 
     @staticmethod
-    def jvp(ctx: Any, dx: Tensor | None, dy: Tensor | None) -> Tensor:
-        x, y = ctx.saved_tensors
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        (dx, dy), (x, y) = grad_inputs, ctx.saved_tensors
         out = torch.zeros_like(x) if dx is None else dx
         return out + 0 * y if dy is None else out - dy * floor_divide(x, y)
+
+
+_sloped_remainder: Final[Kernel] = _RemainderOf.apply
 
 
 def with_slope(function: Kernel, slope: Kernel) -> Kernel:
@@ -78,23 +80,24 @@ def with_slope(function: Kernel, slope: Kernel) -> Kernel:
         generate_vmap_rule = True
 
         @staticmethod
-        def forward(x: Tensor) -> Tensor:
-            return function(x)
+        def forward(*inputs: Any) -> Any:
+            return function(*inputs)
 
         @staticmethod
-        def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
             ctx.save_for_backward(*inputs, output)
             ctx.save_for_forward(*inputs, output)
 
         @staticmethod
-        def backward(ctx: Any, g: Tensor) -> Tensor:
-            return g * slope(*ctx.saved_tensors)
+        def backward(ctx: Any, *grad_outputs: Any) -> Any:
+            return grad_outputs[0] * slope(*ctx.saved_tensors)
 
         @staticmethod
-        def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-            return tangent * slope(*ctx.saved_tensors)
+        def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+            return grad_inputs[0] * slope(*ctx.saved_tensors)
 
-    return lambda x: Sloped.apply(x) if x.requires_grad else function(x)
+    sloped: Kernel = Sloped.apply
+    return lambda x: sloped(x) if x.requires_grad else function(x)
 
 
 def cbrt(portable: Kernel) -> Kernel:
