@@ -323,10 +323,27 @@ def _squared(x: NativeArray, counts: NativeArray, steps: int) -> NativeArray:
     return jnp.where(finite, out, jnp.nan)
 
 
-OVERRIDES: Final[dict[str, Kernel]] = {
-    f"linalg.{kernel.__name__}": kernel
-    for kernel in (cholesky, det, eig, eigvals, eigh, eigvalsh, inv, pinv, qr, solve, svd, svdvals)
-} | {
-    f"linalg.{kernel.__name__}": kernel
-    for kernel in (solve_triangular, lu_factor, permutation_of_pivots, expm, euclidean)
-}
+OVERRIDES: Final[dict[str, Kernel]] = (
+    {"linalg.euclidean": euclidean}
+    | {
+        f"linalg.{kernel.__name__}": kernel
+        for kernel in (
+            cholesky,
+            det,
+            eig,
+            eigvals,
+            eigh,
+            eigvalsh,
+            inv,
+            pinv,
+            qr,
+            solve,
+            svd,
+            svdvals,
+        )
+    }
+    | {
+        f"linalg.{kernel.__name__}": kernel
+        for kernel in (solve_triangular, lu_factor, permutation_of_pivots, expm)
+    }
+)
