@@ -31,8 +31,9 @@ def _complex(seed: int, *shape: int) -> Array:
 def _well(seed: int, *shape: int) -> Array:
     """Square matrices that are far from singular; others as they come."""
     out = _draw(seed, *shape)
-    square = len(shape) > 1 and shape[-1] == shape[-2]
-    return out + 3 * np.diag(np.arange(1.0, shape[-1] + 1)) if square else out
+    sides = out.shape[-2:]
+    square = len(sides) == 2 and sides[0] == sides[1]
+    return out + 3 * np.diag(np.arange(1.0, sides[0] + 1)) if square else out
 
 
 def _well_complex(seed: int, *shape: int) -> Array:

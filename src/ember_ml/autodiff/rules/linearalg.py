@@ -409,12 +409,12 @@ def _lu_factor(
     unit = ops.tril(head, k=-1) + identity_of(head)
     below = adjoint(unit) @ ops.tril(by_head, k=-1)
     above = ops.triu(by_head) @ adjoint(ops.triu(head))
+    # Empty where the matrix is not wide, or not tall.
+    right, under = g[..., :side, side:], g[..., side:, :side]
     if columns > side:
-        right = g[..., side:]
-        below = below - right @ adjoint(both[..., side:])
+        below = below - right @ adjoint(both[..., :side, side:])
     elif rows > side:
-        under = g[..., side:, :]
-        above = above - adjoint(both[..., side:, :]) @ under
+        above = above - adjoint(both[..., side:, :side]) @ under
     inner = _behind_upper(ops.tril(below, k=-1) + ops.triu(above), head)
     if columns > side:
         inner = ops.concat([inner, right], axis=-1)

@@ -49,7 +49,7 @@ def cholesky(x: NativeArray, upper: bool) -> NativeArray:
 
 def eig(x: NativeArray) -> tuple[NativeArray, ...]:
     _require_finite("linalg.eig", x)
-    return tuple(jnp.linalg.eig(x))
+    return _eig(x) if isinstance(x, Tracer) else tuple(jnp.linalg.eig(x))
 
 
 def eigvals(x: NativeArray) -> NativeArray:
@@ -143,6 +143,25 @@ def _product(*factors: NativeArray) -> NativeArray:
     for factor in factors[1:]:
         out = jnp.matmul(out, factor, precision="highest")
     return out
+
+
+@jax.custom_jvp
+def _eig(x: NativeArray) -> tuple[NativeArray, ...]:
+    """JAX refuses gradients of vectors unless asked by an option of newer versions."""
+    return tuple(jnp.linalg.eig(x))
+
+
+@_eig.defjvp
+def _eig_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    values, vectors = _eig(x)
+    inner = jnp.linalg.solve(vectors, _product(t.astype(vectors.dtype), vectors))
+    one = jnp.eye(x.shape[-1], dtype=values.dtype)
+    gaps = values[..., None, :] - values[..., :, None] + one
+    moved = _product(vectors, inner * ((1 - one) / gaps))
+    # Each vector keeps its length.
+    along = jnp.sum(jnp.conj(vectors) * moved, -2, keepdims=True).real
+    return (values, vectors), (jnp.linalg.diagonal(inner), moved - vectors * along)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -323,10 +342,27 @@ def _squared(x: NativeArray, counts: NativeArray, steps: int) -> NativeArray:
     return jnp.where(finite, out, jnp.nan)
 
 
-OVERRIDES: Final[dict[str, Kernel]] = {
-    f"linalg.{kernel.__name__}": kernel
-    for kernel in (cholesky, det, eig, eigvals, eigh, eigvalsh, inv, pinv, qr, solve, svd, svdvals)
-} | {
-    f"linalg.{kernel.__name__}": kernel
-    for kernel in (solve_triangular, lu_factor, permutation_of_pivots, expm, euclidean)
-}
+OVERRIDES: Final[dict[str, Kernel]] = (
+    {"linalg.euclidean": euclidean}
+    | {
+        f"linalg.{kernel.__name__}": kernel
+        for kernel in (
+            cholesky,
+            det,
+            eig,
+            eigvals,
+            eigh,
+            eigvalsh,
+            inv,
+            pinv,
+            qr,
+            solve,
+            svd,
+            svdvals,
+        )
+    }
+    | {
+        f"linalg.{kernel.__name__}": kernel
+        for kernel in (solve_triangular, lu_factor, permutation_of_pivots, expm)
+    }
+)
