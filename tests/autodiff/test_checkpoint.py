@@ -162,6 +162,18 @@ def test_results_that_are_not_used(backend: str, gradients: Any) -> None:
     _agree(gradients(loss, W), [np.exp(W) + 1])
 
 
+def test_argument_whose_gradient_is_not_asked_for(backend: str) -> None:
+    """One result depends on nothing else."""
+    x = _array(X, requires_grad=True) * 1.0
+
+    def loss(w: em.Tensor) -> em.Tensor:
+        first, second = checkpoint(lambda x, w: (ops.exp(x), ops.exp(w)))(x, w)
+        return ops.sum(first) * ops.sum(second)
+
+    found = grad(loss)(_array(W)).numpy()
+    np.testing.assert_allclose(found, np.exp(X).sum() * np.exp(W), rtol=1e-12)
+
+
 def test_argument_that_is_not_used(backend: str) -> None:
     def loss(x: em.Tensor, w: em.Tensor) -> em.Tensor:
         return ops.sum(checkpoint(lambda x, w: ops.exp(w))(x, w))
@@ -183,6 +195,33 @@ def test_nested(backend: str, gradients: Any) -> None:
         return ops.sum(2.0 * _layer(_layer(x, w) * 0.5, w))
 
     _agree(gradients(loss, X, W), gradients(plain, X, W))
+
+
+def test_nested_under_transforms() -> None:
+    """The inner one is one as well: it runs once more for each time that the outer one runs."""
+    import jax
+
+    calls: list[int] = []
+
+    def inner(w: em.Tensor) -> em.Tensor:
+        calls.append(1)
+        return ops.sin(ops.exp(w))
+
+    def outer(w: em.Tensor) -> em.Tensor:
+        return ops.cos(checkpoint(inner)(ops.exp(w)))
+
+    with em.use_backend("jax"):
+        text = str(jax.make_jaxpr(lambda w: checkpoint(outer)(ops.asarray(w)).native)(W))
+        assert text.count("prevent_cse") == 2
+    with em.use_backend("mlx"):
+        calls.clear()
+        found = grad(lambda w: ops.sum(checkpoint(outer)(w)))(_array(W)).numpy()
+        # It is looked at and run, each time that the outer one is looked at, run, and run again;
+        # for the last of these its own gradient runs it once more.
+        assert len(calls) == 7
+    with em.use_backend("numpy"):
+        expected = grad(lambda w: ops.sum(outer(w)))(_array(W)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_second_derivatives(backend: str) -> None:

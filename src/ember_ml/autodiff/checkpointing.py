@@ -135,6 +135,7 @@ class _Run:
         "_places",
         "_specs",
         "_structure",
+        "_wants",
     )
 
     def __init__(
@@ -149,29 +150,29 @@ class _Run:
         self._leaves, self._structure = tree.flatten((args, kwargs))
         self._places: list[int] = []
         self._specs: list[Spec] = []
+        # Which of the tensors need gradients.
+        self._wants: list[bool] = []
         self._draws: replay.Draws | None = None
         self._context: Context | None = None
 
     def result(self) -> Any:
         """What the function gives, with a record for its gradient where one is kept."""
-        if not tape.is_grad_enabled():
-            return self._call(self._leaves)
         tensors: list[Tensor] = []
         for place, leaf in enumerate(self._leaves):
             if isinstance(leaf, Tensor):
                 self._places.append(place)
                 self._specs.append(leaf._spec)
+                self._wants.append(type(leaf) is GradTensor)
                 tensors.append(leaf)
                 # What is to be kept is kept by the record, which knows when it is to be freed.
                 self._leaves[place] = None
         backend = dispatch.home_of("checkpoint", tuple(tensors))
-        gradients = backend.gradients
-        if backend.records:
-            return self._by_engine(backend, tensors)
-        connected = any(type(t) is GradTensor for t in tensors)
-        if not connected and gradients.transforming([t.native for t in tensors]):
-            return self._by_engine(backend, tensors)
-        return self._by_tape(tensors)
+        plain = not backend.records and not any(self._wants)
+        if plain and backend.gradients.transforming([t.native for t in tensors]):
+            return self._by_engine(backend, tensors)  # also within no_grad, which is about records
+        if not tape.is_grad_enabled():
+            return self._call(self._filled(tensors))
+        return self._by_engine(backend, tensors) if backend.records else self._by_tape(tensors)
 
     # --- Running it -------------------------------------------------------------------------
 
@@ -220,12 +221,11 @@ class _Run:
                 f"em.grad, or use backward()"
             )
         outcome = _Outcome()
-        wants = [type(t) is GradTensor for t in tensors]
 
         def function(given: Sequence[Any]) -> list[Any]:
             inputs = [
                 (fill_grad if grad else fill)(native, spec)
-                for native, spec, grad in zip(given, self._specs, wants, strict=True)
+                for native, spec, grad in zip(given, self._specs, self._wants, strict=True)
             ]
             if self._draws is None:
                 result = self._first(inputs)
@@ -248,7 +248,7 @@ class _Run:
         start = tape._next_order()
         since = writes.STATE.serial
         natives = [t.native for t in tensors]
-        inner = [_leaf(t) if type(t) is GradTensor else t for t in tensors]
+        inner = self._leaves_of(tensors)
         if tape.KEEPER.get() is None:
             leaves, structure = tree.flatten(self._first(inner))
         else:
@@ -277,21 +277,25 @@ class _Run:
             leaves[i] = made
         return tree.unflatten(structure, leaves)
 
+    def _leaves_of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The arguments, with leaves of a run in place of those that need gradients."""
+        return [
+            tape.leaf(t.native, t._spec) if grad else t
+            for t, grad in zip(tensors, self._wants, strict=True)
+        ]
+
     def pulled(
         self,
         g: Sequence[Tensor | None],
         places: Sequence[int],
         tensors: Sequence[Tensor],
-        needs: Sequence[bool],
         outer: Sequence[Node],
         create: bool,
     ) -> list[Tensor | None]:
         """The gradients of the arguments and of the nodes outside, from those of the results."""
         start = tape._next_order()
-        if create:  # connected already, so that what comes out is
-            inner = list(tensors)
-        else:
-            inner = [_leaf(t) if need else t for t, need in zip(tensors, needs, strict=False)]
+        # Where it will be differentiated, they are connected already.
+        inner = list(tensors) if create else self._leaves_of(tensors)
         leaves = tree.leaves(self._again(inner, recording=True))
         seeds: dict[Node, Tensor] = {}
         for place, one in zip(places, g, strict=True):
@@ -320,7 +324,7 @@ def _pull(
     *tensors, run, places, outer, unwritten = operands
     unwritten.require()
     own = tensors[: len(tensors) - len(outer)]
-    found: list[Tensor | None] = run.pulled(g, places, own, needs, outer, create)
+    found: list[Tensor | None] = run.pulled(g, places, own, outer, create)
     return found
 
 
@@ -344,11 +348,6 @@ def _reached(results: Sequence[Tensor], start: int) -> dict[Node, Any]:
                 seen[parent] = spec
                 stack.append(parent)
     return seen
-
-
-def _leaf(x: Tensor) -> Tensor:
-    """A tensor of the same values, by which a run is differentiated and by it alone."""
-    return tape.leaf(x.native, x._spec)
 
 
 def _is_taped(leaf: Any) -> bool:
