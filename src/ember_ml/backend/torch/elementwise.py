@@ -30,7 +30,12 @@ def floor_divide(x: Tensor, y: Tensor) -> Tensor:
     infinite = torch.isinf(a) | torch.isinf(b)
     out = torch.where(infinite, torch.floor(torch.divide(a, b)), torch.floor_divide(a, b))
     # It has no derivative, which should be zero: that of what is never chosen.
-    return torch.where(_TRUE, out, x + y) if x.requires_grad or y.requires_grad else out
+    return _constant(out, x + y) if x.requires_grad or y.requires_grad else out
+
+
+def _constant(out: Tensor, x: Tensor) -> Tensor:
+    """A result whose gradient by `x` is zero, and not nothing."""
+    return torch.where(torch.ones_like(out, dtype=torch.bool), out, x)
 
 
 def remainder(x: Tensor, y: Tensor) -> Any:
@@ -108,8 +113,6 @@ def cbrt(portable: Kernel) -> Kernel:
 # torch's own derivative is a difference of nearly equal terms near zero.
 sinc: Final = with_slope(torch.sinc, lambda x, y: sinc_slope(torch.where, torch.cos, x, y))
 
-_TRUE: Final = torch.ones((), dtype=torch.bool)
-
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
     if not (x.requires_grad or y.requires_grad):
@@ -130,7 +133,7 @@ def logaddexp(x: Tensor, y: Tensor) -> Tensor:
 
 def _no_imag(x: Tensor) -> Tensor:
     zeros = torch.zeros_like(x)
-    return torch.where(_TRUE, zeros, x) if x.requires_grad else zeros
+    return _constant(zeros, x) if x.requires_grad else zeros
 
 
 # --- Integers ---------------------------------------------------------------------------------
