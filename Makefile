@@ -29,11 +29,12 @@ format: $(VENV)/.dev  ## format the code and apply safe lint fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.dev  ## measure calls, storage, files and moves against the raw engines
+bench: $(VENV)/.dev  ## measure calls, storage, files, moves and memory
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/storage.py
 	$(BIN)/python benchmarks/interchange.py
 	$(BIN)/python benchmarks/ops.py
+	$(BIN)/python benchmarks/memory.py
 
 docs: $(VENV)/.dev  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

@@ -448,8 +448,8 @@ def test_writes_to_what_is_no_state(backend: str) -> None:
             em.jit(function)(x)
     with pytest.raises(TraceError, match="writes to y, which"):
         em.jit(named)(x, y=ops.ones(2))
-    assert leaf.tolist() == [1.0]
     if backend != "numpy":  # where the function has run, before anybody could know
+        assert leaf.tolist() == [1.0]
         assert w.tolist() == x.tolist() == box["v"].tolist() == [1.0, 1.0]
 
 

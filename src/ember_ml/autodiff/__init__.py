@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ember_ml.autodiff.checkpointing import checkpoint
+    from ember_ml.autodiff.checkpointing import checkpoint, checkpoint_sequence
     from ember_ml.autodiff.custom import custom_gradient, stop_gradient
-    from ember_ml.autodiff.derivatives import hessian, jacobian, jvp, vjp
+    from ember_ml.autodiff.derivatives import hessian, hvp, jacobian, jvp, vjp
     from ember_ml.autodiff.gradient_tape import GradientTape
     from ember_ml.autodiff.gradients import grad, value_and_grad
     from ember_ml.autodiff.jitting import jit, register_state
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 __all__ = [
     "GradientTape",
     "checkpoint",
+    "checkpoint_sequence",
     "custom_gradient",
     "enable_grad",
     "grad",
     "hessian",
+    "hvp",
     "is_grad_enabled",
     "jacobian",
     "jit",
@@ -37,10 +39,12 @@ __all__ = [
 _HOMES = {
     "GradientTape": "gradient_tape",
     "checkpoint": "checkpointing",
+    "checkpoint_sequence": "checkpointing",
     "custom_gradient": "custom",
     "enable_grad": "tape",
     "grad": "gradients",
     "hessian": "derivatives",
+    "hvp": "derivatives",
     "is_grad_enabled": "tape",
     "jacobian": "derivatives",
     "jit": "jitting",

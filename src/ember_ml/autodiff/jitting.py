@@ -304,9 +304,9 @@ def jit(
 
     Arguments and results are trees. Tensors and arrays in them are traced; all else, Python
     numbers included, is static: another value means another trace. `state` is a tree of tensors,
-    or an object that tells its own (see `autodiff.register_state`), which the function may write
-    to: in place, or by other tensors in its dicts, lists and attributes. At most `cache_size`
-    traces are kept. `compiler` is "graph" or "inductor" on torch: see docs/jit.md.
+    or an object that tells its own (see `autodiff.register_state`), which the function may change:
+    in place, or by other tensors in its dicts, lists and attributes. `compiler` chooses where an
+    engine has several: "graph" or "inductor" on torch. At most `cache_size` traces are kept.
 
     >>> w = ops.asarray([1.0, 2.0])
     >>> @jit(state=w)

@@ -9,6 +9,7 @@ their tensors later (a write, a rename) changes nothing in what was recorded.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
@@ -25,12 +26,17 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = [
+    "Kept",
+    "KeptPart",
     "Leaf",
     "Node",
     "Part",
     "Rule",
+    "alias",
+    "constant",
     "enable_grad",
     "is_grad_enabled",
+    "keeping",
     "leaf",
     "no_grad",
     "recorded",
@@ -58,9 +64,13 @@ class Rule(NamedTuple):
     keeps_output: bool
     # The same pulls over native arrays, for real numbers: see rules/quick.py.
     quick: tuple[Pull, ...] | None = None
+    # True where `joint` is told by `create=` whether it is itself to be differentiated.
+    told: bool = False
 
 
 _RECORDING: Final[ContextVar[bool]] = ContextVar("ember_ml recording", default=True)
+# What makes the nodes, a memory.offloading.Keeper; None for Node itself.
+KEEPER: Final[ContextVar[Any]] = ContextVar("ember_ml keeper", default=None)
 _WRITES: Final = writes.STATE
 _next_order: Final = count().__next__
 # Rules by the name of the kernel; filled by ember_ml.autodiff.rules when the first is asked for.
@@ -70,7 +80,11 @@ RULES: Final[dict[str, Rule]] = {}
 class Node:
     """One op that was run on tensors that need gradients."""
 
-    __slots__ = ("__weakref__", "facts", "kept", "order", "parents", "rule")
+    __slots__ = ("__weakref__", "facts", "family", "grad", "kept", "order", "parents", "rule")
+
+    # The gradient, of a Leaf or a Kept; and the views of the tensor, once there are some.
+    grad: Tensor | None
+    family: Any
 
     def __init__(
         self,
@@ -119,17 +133,36 @@ class Node:
         return found
 
 
+class _Leaves:
+    """Whether there has ever been a tensor that needs gradients by itself."""
+
+    __slots__ = ("made",)
+
+    def __init__(self) -> None:
+        self.made = False
+
+
+LEAVES: Final = _Leaves()
+
+
 class Leaf(Node):
     """Where a graph begins: a tensor that the user made, and its gradient."""
 
-    __slots__ = ("grad",)
+    __slots__ = ()
 
     def __init__(self) -> None:
         self.order = _next_order()
         self.rule = None
         self.parents = ()
-        self.grad: Tensor | None = None
+        self.grad = None
         _WRITES.watching = True
+        LEAVES.made = True
+
+
+class Kept(Node):
+    """An op whose result keeps its gradient, by `retain_grad`; a node becomes one."""
+
+    __slots__ = ()
 
 
 class Part(Node):
@@ -138,9 +171,39 @@ class Part(Node):
     __slots__ = ()
 
 
+class KeptPart(Part):
+    """One of several results, which keeps its gradient."""
+
+    __slots__ = ()
+
+
 # Allocations on the way of every op: called quickest through a partial.
 _blank_node: Final[Callable[[], Node]] = partial(object.__new__, Node)
+_blank_leaf: Final[Callable[[], Leaf]] = partial(object.__new__, Leaf)
 _blank_grad: Final[Callable[[], GradTensor]] = partial(object.__new__, GradTensor)
+
+
+def constant(x: Tensor) -> Tensor:
+    """The same values, cut off from every record and from every transform of an engine."""
+    if type(x) is GradTensor:
+        return x.detach()
+    backend = x._spec.backend
+    return fill(backend.detach(x.native), x._spec) if backend.gradients.transforms else x
+
+
+def alias(native: NativeArray, spec: Spec) -> Tensor:
+    """A leaf that nobody sees but who differentiates by it."""
+    node = _blank_leaf()
+    node.order = _next_order()
+    node.rule = None
+    node.parents = ()
+    node.grad = None
+    _WRITES.watching = True
+    out = _blank_grad()
+    out.native = native
+    out._spec = spec
+    out._node = node
+    return out
 
 
 def leaf(native: NativeArray, spec: Spec) -> Tensor:
@@ -154,7 +217,10 @@ def leaf(native: NativeArray, spec: Spec) -> Tensor:
 
 def _as_torch_says(native: NativeArray, spec: Spec) -> Tensor:
     """A result of an engine with a record of its own: it knows whether gradients are needed."""
-    out = _blank_grad() if native.requires_grad else blank()
+    needed = native.requires_grad
+    if needed and _BLOCKS.open and not _RECORDING.get():  # in a task: see set_grad_enabled
+        native, needed = spec.backend.detach(native), False
+    out = _blank_grad() if needed else blank()
     out.native = native
     out._spec = spec
     return out
@@ -244,7 +310,7 @@ def recorded(
     out = _blank_grad()
     out.native = native
     out._spec = spec
-    out._node = Node(
+    out._node = (KEEPER.get() or Node)(
         rule,
         tuple([x._node if type(x) is GradTensor else None for x in inputs]),
         _kept(rule, inputs),
@@ -265,14 +331,11 @@ def recorded_many(
     """The results of an op that gives several arrays, with one record for all."""
     first = results[0][1] if results else None
     if first is None or first.backend.records:
-        return tuple(
-            (fill_grad if getattr(native, "requires_grad", False) else fill)(native, spec)
-            for native, spec in results
-        )
+        return tuple([_as_torch_says(native, spec) for native, spec in results])
     if not _RECORDING.get():
         return tuple(fill(native, spec) for native, spec in results)
     rule = RULES.get(name) or _rule(name)
-    node = Node(
+    node = (KEEPER.get() or Node)(
         rule,
         tuple([x._node if type(x) is GradTensor else None for x in inputs]),
         _kept(rule, inputs),
@@ -335,10 +398,15 @@ class set_grad_enabled(ContextDecorator):
         self._mode = mode
         self._open: list[tuple[Token[bool], Any]] = []
 
+    def _recreate_cm(self) -> set_grad_enabled:
+        return type(self)(self._mode)  # each call of a function has its own, in any thread
+
     def __enter__(self) -> None:
         engine = selection.loaded("torch")
         inner = None
-        if engine is not None:
+        # torch's switch is that of the thread, which tasks share: there it stays on, and results
+        # are cut off one by one.
+        if engine is not None and not (_in_task() and (not self._mode or engine.is_recording())):
             inner = engine.recording(self._mode)
             inner.__enter__()
         with _LOCK:
@@ -357,6 +425,30 @@ class set_grad_enabled(ContextDecorator):
             _BLOCKS.open -= 1
         if inner is not None:
             inner.__exit__(kind, error, trace)
+
+
+def _in_task() -> bool:
+    """True within a task of asyncio, which can be left in the middle of a block."""
+    module = sys.modules.get("asyncio")
+    return module is not None and module._get_running_loop() is not None
+
+
+class keeping:
+    """A block in which something else than Node makes the nodes; None for Node again."""
+
+    def __init__(self, keeper: Any) -> None:
+        self._keeper = keeper
+        self._tokens: list[Token[Any]] = []
+
+    def __enter__(self) -> None:
+        with _LOCK:
+            _BLOCKS.open += 1
+        self._tokens.append(KEEPER.set(self._keeper))
+
+    def __exit__(self, *failure: object) -> None:
+        KEEPER.reset(self._tokens.pop())
+        with _LOCK:
+            _BLOCKS.open -= 1
 
 
 def no_grad() -> set_grad_enabled:

@@ -171,7 +171,8 @@ class Compiler:
 
     def pull(self, function: Function, natives: Natives, gradients: Natives) -> list[Any]:
         """The gradients of inputs of a function from those of its results."""
-        return self.backend.gradients.vjp(lambda given: function(*given), natives)[1](gradients)
+        _, _, pull = self.backend.gradients.vjp(lambda given: (function(*given), []), natives)
+        return pull(gradients)
 
     def record(
         self, run: Callable[[Natives], list[Any]], pull: Callable[..., list[Any]], natives: Natives

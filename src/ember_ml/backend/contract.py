@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import copysign
 from types import ModuleType
@@ -292,6 +292,13 @@ class Backend(ABC):
             found = spec.whole[name] = (self.whole.get(kernel, kernel), result)
         return found
 
+    def resettle(self, names: Iterable[str]) -> None:
+        """Find some kernels anew where they are asked for next."""
+        for spec in list(self._specs.values()):
+            for name in names:
+                spec.kernels.pop(name, None)
+                spec.whole.pop(name, None)
+
     def kernel(self, name: str, dtype: DType) -> Kernel:
         """The kernel that runs op `name` on arrays of `dtype`.
 
@@ -491,9 +498,17 @@ class Backend(ABC):
         """A block in which the engine's own record of gradients is kept, or is not."""
         return nullcontext()
 
+    def is_recording(self) -> bool:
+        """True where the engine itself records, in the block that runs now."""
+        return False
+
     def require_grad(self, native: NativeArray) -> NativeArray:
         """An array that the engine's own differentiation, where it has one, records."""
         return native
+
+    def is_differentiated(self, native: NativeArray) -> bool:
+        """True where an array may be one that a transform of the engine differentiates by."""
+        return self.is_traced(native)
 
     def detach(self, native: NativeArray) -> NativeArray:
         """The array cut off from the engine's own differentiation."""
@@ -575,6 +590,20 @@ class Backend(ABC):
         """
         return host_memory()
 
+    def memory_counter(self, device: str) -> str:
+        """A name for the engine's own count behind `memory_info`; empty where it has none.
+
+        Devices that are counted together have the same.
+        """
+        return ""
+
+    def reset_peak_memory(self, device: str) -> bool:
+        """Let the engine's peak begin anew from now; False where it cannot."""
+        return False
+
+    def clear_cache(self, device: str) -> None:  # noqa: B027 - engines that hold nothing need none
+        """Give back memory that the engine holds in reserve."""
+
 
 def host_memory() -> dict[str, int]:
     """Bytes that this process holds in main memory, its peak, and the machine's total."""
@@ -602,7 +631,7 @@ def _settle(spec: Spec, name: str) -> Entry:
         chapters.require(name)  # a portable kernel may be the first to ask for it
     op = REGISTRY.get(name)
     if op is None:  # a kernel that is no op by itself: a step of a portable kernel
-        return backend.kernel(name, dtype), spec
+        return backend.gradients.settled(backend.kernel(name, dtype), name, spec, spec), spec
     run = op.run_dtype(dtype)
     result = op.result_dtype(run)
     if not (backend.supports(run, spec.device) and backend.supports(result, spec.device)):
@@ -614,7 +643,8 @@ def _settle(spec: Spec, name: str) -> Entry:
     kernel = backend.kernel(name, run)
     if run is not dtype:
         kernel = _cast_first(kernel, backend.cast, run, op.arity)
-    return kernel, spec.with_dtype(result)
+    made = spec.with_dtype(result)
+    return backend.gradients.settled(kernel, name, spec, made), made
 
 
 def _cast_first(

@@ -116,6 +116,11 @@ def loaded(name: str) -> Backend | None:
     return _loaded.get(name)
 
 
+def all_loaded() -> list[Backend]:
+    """The backends that are in use."""
+    return list(_loaded.values())
+
+
 def _load(name: str) -> Backend:
     if name in _BUILT_IN:
         if not _installed(name):

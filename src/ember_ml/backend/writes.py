@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-__all__ = ["STATE", "changed", "note"]
+__all__ = ["STATE", "changed", "note", "root"]
 
 _COUNT: Final = count(1)
 _LOCK: Final = Lock()
@@ -59,6 +59,11 @@ def changed(array: Any, since: int) -> bool:
         return False
     found = _LAST.get(id(_root(array)))
     return found is not None and found[1] > since
+
+
+def root(array: Any) -> np.ndarray[Any, Any] | None:
+    """The array that owns the memory of an array; None for what cannot be written in place."""
+    return _root(array) if type(array) is np.ndarray else None
 
 
 def _root(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -21,7 +21,7 @@ def run(function: Callable[..., Any], name: str, call: Call, static: Any, raw: b
     backend, state = call.backend, call.state
     args, kwargs = _with_tensors(call, static) if raw else (call.args, call.kwargs)
     own = state.roots[: len(state.roots) - len(call.captured)]
-    kept = [(root, root.native, None if root.leaf else backend.copy(root.native)) for root in own]
+    kept = [(root, root.native, backend.copy(root.native)) for root in own]
     shown = [picture(one, _itself) for one in call.trees]
     others = [*call.tensors, *[root.holder for root in state.roots[len(own) :]]]
     before = [x.native for x in others]
@@ -51,7 +51,12 @@ def run(function: Callable[..., Any], name: str, call: Call, static: Any, raw: b
     inputs = [*before, *[root.native for root in state.roots]]
     found, structure = tree.flatten(result)
     if not any(type(x) is GradTensor for x in call.tensors) and any(
-        root.leaf and (root.native is not native or root.holder.grad is not root.grad)
+        root.leaf
+        and (
+            root.native is not native
+            or writes.changed(native, since)
+            or root.holder.grad is not root.grad
+        )
         for root, native, _ in kept
     ):  # what came of leaves that are others now
         found = [x.detach() if type(x) is GradTensor else x for x in found]

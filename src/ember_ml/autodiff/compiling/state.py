@@ -125,8 +125,7 @@ class Root:
             else:
                 holder.replace(native)
         else:
-            if not self.leaf:  # those are never written in place
-                self.spec.backend.assign(native, copied)
+            self.spec.backend.assign(native, copied)
             holder.native = native
             if self.leaf:
                 set_grad(holder, self.grad)

@@ -27,6 +27,7 @@ from ember_ml.backend.jax import (
     scattering,
     signal,
     special,
+    windows,
 )
 from ember_ml.backend.jax.compiling import JaxCompiler
 from ember_ml.backend.jax.control import JaxControl
@@ -82,6 +83,8 @@ class JaxBackend(Backend):
         self._names = {device: name for name, device in self._devices.items()}
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
+        if name in windows.LARGEST:
+            return network.compiled(windows.largest(name, self), network.ARRAYS[name])
         if name in network.ARRAYS and name not in self.overrides:
             return network.compiled(self.portable(name), network.ARRAYS[name])
         return kernels.of_dtype(name, dtype) or super().kernel(name, dtype)
@@ -175,6 +178,9 @@ class JaxBackend(Backend):
     def is_traced(self, native: NativeArray) -> bool:
         return isinstance(native, Tracer)
 
+    def detach(self, native: NativeArray) -> NativeArray:
+        return jax.lax.stop_gradient(native) if isinstance(native, Tracer) else native
+
     # --- DLPack -----------------------------------------------------------------------------
 
     def to_dlpack(
@@ -238,6 +244,9 @@ class JaxBackend(Backend):
             "total": "bytes_limit",
         }
         return {ours: int(stats[theirs]) for ours, theirs in names.items() if theirs in stats}
+
+    def memory_counter(self, device: str) -> str:
+        return device if self._devices[device].memory_stats() else ""
 
     def _elsewhere(self, name: str) -> Device | None:
         """The device of a name; None where JAX would place an array anyway."""

@@ -22,6 +22,7 @@ from ember_ml.backend.numpy import (
     signal,
     special,
 )
+from ember_ml.backend.numpy.gradients import NumpyGradients
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
@@ -33,6 +34,7 @@ __all__ = ["NumpyBackend", "load"]
 _MOVES = frozenset(
     (
         "broadcast_to",
+        "clip",
         "concat",
         "flip",
         "matrix_transpose",
@@ -73,6 +75,7 @@ class NumpyBackend(Backend):
         | losses.OVERRIDES
     )
     mutable = True
+    gradients_class = NumpyGradients
     reverses = True
     settles = True
     checks_indices = True

@@ -94,6 +94,8 @@ class TorchBackend(Backend):
             return unsigned.kernel(self, name, dtype)
         if name in kernels.HOSTED.get(dtype.kind, ()):
             return self.hosted(name, dtype)
+        if name == "cbrt":
+            return elementwise.cbrt(super().kernel(name, dtype))
         found = elementwise.BY_KIND[dtype.kind].get(name)
         return super().kernel(name, dtype) if found is None else found
 
@@ -168,8 +170,7 @@ class TorchBackend(Backend):
 
     def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         _require_own_memory(native)
-        if _recorded(native) or hosting.is_borrowed(native):
-            # torch refuses to overwrite what a gradient may need.
+        if hosting.is_borrowed(native):
             native = native.clone()
         elif self.shares_memory(native, value):
             value = value.clone()
@@ -178,7 +179,7 @@ class TorchBackend(Backend):
 
     def assign(self, native: NativeArray, value: NativeArray) -> NativeArray:
         _require_own_memory(native)
-        if _recorded(native) or hosting.is_borrowed(native):
+        if hosting.is_borrowed(native):
             return value
         return native.copy_(value)
 
@@ -229,8 +230,15 @@ class TorchBackend(Backend):
     def recording(self, mode: bool) -> AbstractContextManager[Any]:
         return torch.set_grad_enabled(mode)
 
+    def is_recording(self) -> bool:
+        return torch.is_grad_enabled()
+
     def require_grad(self, native: NativeArray) -> NativeArray:
-        return native if native.requires_grad else native.detach().requires_grad_()
+        self.gradients.has_leaves = True
+        if native.requires_grad:
+            return native
+        # A leaf is written to by whoever trains it: in memory of its own.
+        return (native.clone() if self.is_borrowed(native) else native.detach()).requires_grad_()
 
     def detach(self, native: NativeArray) -> NativeArray:
         return native.detach()
@@ -297,17 +305,22 @@ class TorchBackend(Backend):
     def memory_info(self, device: str) -> dict[str, int]:
         return host_memory() if device == "cpu" else accelerators.memory_info(device)
 
+    def memory_counter(self, device: str) -> str:
+        return "" if device == "cpu" else device
+
+    def reset_peak_memory(self, device: str) -> bool:
+        return device != "cpu" and accelerators.reset_peak_memory(device)
+
+    def clear_cache(self, device: str) -> None:
+        if device != "cpu":
+            accelerators.clear_cache(device)
+
 
 def _plain(native: NativeArray) -> NativeArray:
     """The values in host memory, free of gradients and of conjugations that are put off."""
     if native.requires_grad:
         native = native.detach()
     return native.resolve_conj().resolve_neg().cpu()
-
-
-def _recorded(native: NativeArray) -> bool:
-    """True where torch would record a write for gradients."""
-    return bool(native.requires_grad) and torch.is_grad_enabled()
 
 
 def _require_own_memory(native: NativeArray) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["memory_info", "names", "synchronize"]
+__all__ = ["clear_cache", "memory_info", "names", "reset_peak_memory", "synchronize"]
 
 
 def names() -> tuple[str, ...]:
@@ -44,6 +44,19 @@ def memory_info(device: str) -> dict[str, int]:
         "peak": module.max_memory_allocated(device),
         "total": module.get_device_properties(device).total_memory,
     }
+
+
+def reset_peak_memory(device: str) -> bool:
+    """Let the peak begin anew; Metal keeps none."""
+    if device == "mps":
+        return False
+    _module(device).reset_peak_memory_stats(device)
+    return True
+
+
+def clear_cache(device: str) -> None:
+    """Give back what the allocator holds in reserve."""
+    (torch.mps if device == "mps" else _module(device)).empty_cache()
 
 
 def _module(device: str) -> Any:

@@ -19,7 +19,9 @@ from ember_ml.ops.control.trees import (
     Branch,
     Rows,
     backend_of,
+    is_taped,
     owned,
+    rows_of,
     tensor_of,
     tensors_of,
     wrapped,
@@ -79,11 +81,17 @@ def _batched(
         return fn(*args, **named)
 
     branch = Branch("vmap", "fn", call, tensors, structure, backend)
-    found = backend.control.batch(branch, [t.native for t in tensors], axes, size)
+    found = None
+    if not is_taped(tensors):
+        found = backend.control.batch(branch, [t.native for t in tensors], axes, size)
     # Rules of ops for batches are not all right: a wrong shape gives some of those away.
-    if found is None or any(
-        tuple(native.shape) != (size, *t.shape)
-        for native, t in zip(found, branch.results, strict=True)
+    if (
+        found is None
+        or is_taped(branch.results)
+        or any(
+            tuple(native.shape) != (size, *t.shape)
+            for native, t in zip(found, branch.results, strict=True)
+        )
     ):
         stacked = _loop(branch, tensors, axes, size, backend)
     else:
@@ -111,11 +119,10 @@ def _loop(
     columns: list[Any] = []
     for t, axis in zip(tensors, axes, strict=True):
         front = t if axis in (None, 0) else manipulation.moveaxis(t, axis, 0)
-        columns.append(None if axis is None else backend.control.rows(front.native))
+        columns.append(None if axis is None else rows_of(front))
     for i in range(size):
         row = [
-            t if column is None else wrapped([column[i]], [t])[0]
-            for t, column in zip(tensors, columns, strict=True)
+            t if column is None else column[i] for t, column in zip(tensors, columns, strict=True)
         ]
         rows.add_flat(branch.run(row), branch.structure)
     return rows.columns()

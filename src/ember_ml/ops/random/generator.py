@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ember_ml.errors import DomainError
 from ember_ml.ops.axes import integer_of
-from ember_ml.ops.random import host
+from ember_ml.ops.random import host, replay
 
 __all__ = ["Generator"]
 
@@ -59,10 +59,14 @@ class Generator:
         True
         """
         count = _count("split", n)
+        first = replay.taken((self, "children"), count, self._add_children)
+        return [Generator(child_seed(self._seed, first + i)) for i in range(count)]
+
+    def _add_children(self, count: int) -> int:
         with self._lock:
             first = self._children
             self._children = first + count
-        return [Generator(child_seed(self._seed, first + i)) for i in range(count)]
+        return first
 
     def jump(self, calls: int = 1) -> Generator:
         """Pass over some draws; gives the generator itself.
@@ -78,6 +82,9 @@ class Generator:
         return self._seed, self._take(1)
 
     def _take(self, calls: int) -> int:
+        return replay.taken((self, "draws"), calls, self._advance)
+
+    def _advance(self, calls: int) -> int:
         with self._lock:
             number = self._counter
             if number + calls > _CALLS:

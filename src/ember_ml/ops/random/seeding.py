@@ -7,11 +7,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from itertools import count
 from typing import Any, NamedTuple
 
 from ember_ml.backend.scope import Scope
 from ember_ml.errors import TraceError, UnsupportedOpError
+from ember_ml.ops.random import replay
 from ember_ml.ops.random.generator import Generator
 from ember_ml.tensor.core import Tensor
 
@@ -32,15 +32,20 @@ class _Stream(NamedTuple):
 class KeyStream:
     """A key, each of whose draws takes the next key that follows from it."""
 
-    __slots__ = ("_numbers", "key")
+    __slots__ = ("_number", "key")
 
     def __init__(self, key: Tensor) -> None:
         self.key = key
-        self._numbers = count()
+        self._number = 0
 
     def next_call(self) -> int:
         """The number of the next draw, which is then taken."""
-        return next(self._numbers)
+        return replay.taken((self, "draws"), 1, self._advance)
+
+    def _advance(self, calls: int) -> int:
+        number = self._number
+        self._number = number + calls
+        return number
 
 
 class CallStream(KeyStream):
@@ -52,7 +57,7 @@ class CallStream(KeyStream):
     __slots__ = ("_made", "_make", "generators", "used")
 
     def __init__(self, make: Callable[[], Tensor], generators: dict[int, CallStream]) -> None:
-        self._numbers = count()
+        self._number = 0
         self._make = make
         self._made: Tensor | None = None
         self.generators = generators
@@ -103,6 +108,13 @@ def compiled() -> CallStream | None:
     """What the compiled function that is running draws from; None outside of one."""
     found = _current.get()
     return found if type(found) is CallStream else None
+
+
+def adopt() -> None:
+    """Draw from the generator of this context, whichever thread or task it belongs to."""
+    found = _current.get() or _default
+    if isinstance(found, _Stream):
+        _current.set(found._replace(owner=_here()))
 
 
 def _here() -> Owner:
