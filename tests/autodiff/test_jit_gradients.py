@@ -164,6 +164,36 @@ def test_training(backend: str) -> None:
     assert step.traces == 1
 
 
+@pytest.mark.parametrize("name", ["checkpoint", "jacobian", "vjp", "jvp", "hessian"])
+def test_every_derivative_within_and_around(backend: str, name: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        return ops.sum(ops.tanh(x @ x.T) * x)
+
+    ways: dict[str, Any] = {
+        "checkpoint": lambda f: em.grad(em.checkpoint(f)),
+        "jacobian": em.jacobian,
+        "vjp": lambda f: lambda x: em.vjp(f, x)[1](ops.asarray(2.0)),
+        "jvp": lambda f: lambda x: em.jvp(f, (x,), (x * 2,)),
+        "hessian": em.hessian,
+    }
+    way = ways[name]
+    x = ops.asarray([[0.5, -0.25], [0.125, 1.0]])
+    expected = em.tree.leaves(way(function)(x))
+    for made in (em.jit(way(function)), way(em.jit(function)), em.jit(way(em.jit(function)))):
+        for _ in range(2):
+            for found, want in zip(em.tree.leaves(made(x)), expected, strict=True):
+                assert (found.dtype, found.shape) == (want.dtype, want.shape)
+                np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_checkpoint_inside(backend: str) -> None:
+    inner = em.checkpoint(lambda x: ops.tanh(x) * x)
+    x = ops.asarray([0.5, -1.0])
+    expected = em.grad(lambda x: ops.sum(ops.tanh(x) * x))(x)
+    near(em.grad(em.jit(lambda x: ops.sum(inner(x))))(x), expected)
+    near(em.jit(em.grad(lambda x: ops.sum(inner(x))))(x), expected)
+
+
 # --- Random numbers ---------------------------------------------------------------------------
 
 

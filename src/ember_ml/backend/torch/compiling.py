@@ -39,7 +39,9 @@ class TorchCompiler(Compiler):
 
         # Numbers beside tensors are kept by their specs, and have values: constants here.
         trace = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
-        traced = trace(*map(_like, natives))
+        # What is saved for gradients within the trace is no matter of a checkpoint around it.
+        with torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
+            traced = trace(*map(_like, natives))
         _simplify(traced, plan.owned)
         if plan.compiler == "inductor":
             return _quiet(torch.compile(traced), natives)
@@ -120,6 +122,10 @@ class _Recorded(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         needs = tuple(ctx.needs_input_grad[2:])
         return (None, None, *ctx.pull(needs, ctx.saved_tensors, gradients))
+
+
+def _itself(native: Any) -> Any:
+    return native
 
 
 def _like(native: Any) -> Any:
