@@ -11,6 +11,7 @@ where it is installed, HIPS autograd. Each backend has a process of its own, on 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -42,7 +43,7 @@ def network(name: str) -> tuple[list[Any], Any, Any]:
     sides, batch = SIZES[name]
     generator = np.random.default_rng(0)
     parameters = []
-    for rows, columns in zip(sides, sides[1:], strict=False):
+    for rows, columns in itertools.pairwise(sides):
         scale = np.sqrt(2 / rows)
         parameters.append((generator.standard_normal((rows, columns)) * scale).astype(np.float32))
         parameters.append(np.zeros(columns, np.float32))

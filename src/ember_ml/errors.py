@@ -19,6 +19,7 @@
     ├── NotFittedError          (ValueError, AttributeError)   a transformer used before fit
     ├── GradientError           (RuntimeError) a gradient that does not exist, or no longer
     └── UnsupportedOpError      (NotImplementedError)   an op the backend has no kernel for
+        └── TraceError          (TypeError)    what cannot be done to a tensor that is traced
 
 Each also derives from the built-in exception that users of NumPy and PyTorch catch today.
 """
@@ -44,6 +45,7 @@ __all__ = [
     "OutOfBoundsError",
     "ReadOnlyError",
     "ShapeError",
+    "TraceError",
     "UnknownBackendError",
     "UnknownKeyError",
     "UnsupportedOpError",
@@ -133,3 +135,7 @@ class GradientError(EmberError, RuntimeError):
 
 class UnsupportedOpError(EmberError, NotImplementedError):
     """The backend has no kernel for this operation."""
+
+
+class TraceError(UnsupportedOpError, TypeError):
+    """A compiled function reads a traced value, writes to what is not its own, or lets one out."""

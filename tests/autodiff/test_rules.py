@@ -7,8 +7,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+import ember_ml as em
+from ember_ml import ops
 from ember_ml.autodiff import rules
-from ember_ml.autodiff.rules.table import NO_GRADIENT
+from ember_ml.autodiff.rules.table import CONSTANT, NO_GRADIENT
 from ember_ml.ops.registry import REGISTRY
 from ember_ml.testing import gradients
 from ember_ml.testing.gradient_cases import CASES
@@ -50,8 +52,22 @@ def test_second_derivative(case: GradientCase) -> None:
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_every_op_declares_its_gradient(name: str) -> None:
     """An op that gives floats for floats has a case here, or a reason for having no gradient."""
-    if not gradients.has_float_result(name):
+    if not gradients.has_float_result(name) or name in CONSTANT:
         return
     tested = any(case.op == name for case in CASES)
     assert tested or name in NO_GRADIENT, f"ops.{name} has no case and no reason"
     assert not (tested and name in NO_GRADIENT)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "mlx"])
+@pytest.mark.parametrize("name", sorted(CONSTANT))
+def test_what_looks_at_shapes_alone_is_a_constant(name: str, backend: str) -> None:
+    """Beside it gradients flow, through it none does."""
+    make = REGISTRY[name].function
+    more = (2.0,) if name == "full_like" else ()
+    with em.use_backend(backend):
+        x = ops.asarray([1.0, 2.0])
+        g = em.grad(lambda x: ops.sum(x * x + 0.0 * ops.where(True, 1.0, make(x, *more))))(x)
+        assert g.tolist() == [2.0, 4.0]
+        with pytest.raises(em.GradientError, match=r"args\[0\]"):
+            em.grad(lambda x: ops.sum(make(x, *more)))(x)

@@ -289,8 +289,8 @@ def test_what_jit_cannot_know() -> None:
         x[0] = 1.0
         return x.native
 
-    with pytest.raises(UnsupportedOpError, match="traced"):
-        jax.jit(write)(given)
+    assert jax.jit(write)(given).tolist() == [1.0, 0.0]
+    assert given.tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("name", ["sin", "sinh", "tan", "tanh", "exp", "expm1", "atan", "asinh"])

@@ -253,8 +253,8 @@ def test_several_threads(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(found) == 20
-    for one in found:
-        np.testing.assert_array_equal(one, expected)
+    for one in found:  # BLAS adds up in another order where several threads call it
+        np.testing.assert_allclose(one, expected, rtol=1e-10)
 
 
 def test_mistakes(backend: str, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ember_ml.autodiff.checkpointing import checkpoint, checkpoint_sequence
     from ember_ml.autodiff.custom import custom_gradient, stop_gradient
-    from ember_ml.autodiff.derivatives import hessian, jacobian, jvp, vjp
+    from ember_ml.autodiff.derivatives import hessian, hvp, jacobian, jvp, vjp
     from ember_ml.autodiff.gradient_tape import GradientTape
     from ember_ml.autodiff.gradients import grad, value_and_grad
-    from ember_ml.autodiff.jitting import jit
+    from ember_ml.autodiff.jitting import jit, register_state
     from ember_ml.autodiff.tape import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 
 __all__ = [
@@ -22,11 +22,13 @@ __all__ = [
     "enable_grad",
     "grad",
     "hessian",
+    "hvp",
     "is_grad_enabled",
     "jacobian",
     "jit",
     "jvp",
     "no_grad",
+    "register_state",
     "set_grad_enabled",
     "stop_gradient",
     "value_and_grad",
@@ -42,11 +44,13 @@ _HOMES = {
     "enable_grad": "tape",
     "grad": "gradients",
     "hessian": "derivatives",
+    "hvp": "derivatives",
     "is_grad_enabled": "tape",
     "jacobian": "derivatives",
     "jit": "jitting",
     "jvp": "derivatives",
     "no_grad": "tape",
+    "register_state": "jitting",
     "set_grad_enabled": "tape",
     "stop_gradient": "custom",
     "value_and_grad": "gradients",

@@ -8,25 +8,26 @@ itself to be differentiated, gradients are tensors, connected to the graph.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final
 
+import numpy as np
+
 from ember_ml.autodiff import tape
-from ember_ml.autodiff.tape import Leaf, Node, Part, Rule
+from ember_ml.autodiff.tape import Kept, KeptPart, Leaf, Node, Part, Rule
 from ember_ml.backend import writes
 from ember_ml.backend.contract import Spec
+from ember_ml.backend.gradients import FREED
 from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 
-__all__ = ["Mold", "leaves_of", "pull_back", "settle"]
+__all__ = ["Mold", "leaves_of", "pull_back", "reaches_beyond", "settle"]
 
 _WRITES: Final = writes.STATE
-_FREED: Final = (
-    "backward() got a graph whose values have been freed by an earlier backward(); "
-    "give retain_graph=True to the first"
-)
+_KEEPING: Final = (Kept, KeptPart)
 
 
 class Mold:
@@ -72,14 +73,56 @@ def pull_back(
     they are: they count as leaves.
     """
     targets = None if wanted is None else frozenset(wanted)
-    if create:
-        if tape.is_grad_enabled():
-            return _walk(seeds, targets, since)
-        with tape.set_grad_enabled(True):
-            return _walk(seeds, targets, since)
-    natives = {node: g.native for node, g in seeds.items()}
-    specs = {node: g._spec for node, g in seeds.items()}
-    return _walk_natives(natives, specs, targets, retain, since)
+    with np.errstate(all="ignore"):  # slopes at edges are infinite or NaN, and NumPy would warn
+        if create:
+            if tape.is_grad_enabled():
+                return _walk(seeds, targets, since)
+            with tape.set_grad_enabled(True):
+                return _walk(seeds, targets, since)
+        natives = {node: g.native for node, g in seeds.items()}
+        specs = {node: g._spec for node, g in seeds.items()}
+        return _apart(_walk_natives(natives, specs, targets, retain, since))
+
+
+def _apart(found: dict[Node, tuple[Any, Spec]]) -> dict[Node, Tensor]:
+    """Gradients each in memory of its own, to be written to: rules hand on what they were given
+    where nothing is to be done, and constants that are kept.
+    """
+    out: dict[Node, Tensor] = {}
+    while found:
+        node, (native, spec) = found.popitem()
+        if type(native) is not spec.native_type:  # sums of numbers are NumPy's scalars
+            native = spec.backend.settle_native(native, spec)
+        if spec.backend.mutable and not (_references(native) == _ALONE and _is_whole(native)):
+            native = spec.backend.copy(native)
+        out[node] = fill(native, spec)
+    return out
+
+
+def _is_whole(native: Any) -> bool:
+    """True for an array that has all of its memory, which nothing else uses."""
+    if type(native) is not np.ndarray:
+        return False
+    base = native.base
+    if base is None:
+        return True
+    alone = type(base) is np.ndarray and _references(base) == _ALONE + 1
+    return alone and native.flags.writeable
+
+
+def _references(held: Any) -> int:
+    return sys.getrefcount(held) if _COUNTED else -1
+
+
+def _measured() -> int:
+    held = np.empty(0)
+    return _references(held)
+
+
+# Whether reference counts tell who holds an object; and how many an array has that one variable
+# holds, as they are counted here.
+_COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
+_ALONE: Final = _measured() if _COUNTED else 0
 
 
 # --- Over native arrays -----------------------------------------------------------------------
@@ -91,7 +134,7 @@ def _walk_natives(
     targets: frozenset[Node] | None,
     retain: bool,
     since: int,
-) -> dict[Node, Tensor]:
+) -> dict[Node, tuple[Any, Spec]]:
     first = -1
     inner: frozenset[Node] = frozenset()  # wanted, and no leaves
     if targets is not None:
@@ -103,7 +146,7 @@ def _walk_natives(
     pending: dict[int, list[Any]] = {}
     # The same for leaves, which need no place in the heap: nothing comes after them.
     ends: dict[Node, list[Any]] = {}
-    found: dict[Node, Tensor] = {}
+    found: dict[Node, tuple[Any, Spec]] = {}
     for node, g in seeds.items():
         if type(node) is Leaf:
             ends[node] = [g, specs[node]]
@@ -112,15 +155,17 @@ def _walk_natives(
             heappush(heap, -node.order)
     while heap:
         node, g, spec = pending.pop(-heappop(heap))
-        if stops:
-            if node in inner or node.order < since:
-                found[node] = fill(g, spec)
-            if node.order < since:
-                continue
+        kind = type(node)
+        if (stops and (node in inner or node.order < since)) or (
+            kind is not Node and kind in _KEEPING
+        ):
+            found[node] = g, spec
+        if node.order < since:
+            continue
         rule: Rule | None = node.rule
         if rule is None:
-            if type(node) is not Part:
-                raise GradientError(_FREED)
+            if kind is not Part and kind is not KeptPart:
+                raise GradientError(FREED)
             _gather(node, g, spec, pending, heap)
             continue
         parents = node.parents
@@ -152,7 +197,7 @@ def _walk_natives(
                             heappush(heap, -order)
                         else:
                             have[1] = bound.add(have[1], part)
-                place += 1
+                place += 1  # noqa: SIM113 - enumerate costs more
         else:
             rest = 0
         if rest >= 0:
@@ -171,20 +216,29 @@ def _walk_natives(
                 else:
                     pending[parent.order] = [parent, made.native, in_specs[place]]
                     heappush(heap, -parent.order)
-        if not retain:
+        if not retain and (rule.keeps_inputs or rule.keeps_output or rule.told):
             node.rule = None
             node.kept = node.facts = ()
-    for node, (g, spec) in ends.items():
+    g = part = None
+    while ends:
+        node, (g, spec) = ends.popitem()
         if targets is None or node in targets:
-            found[node] = fill(g, spec)
+            found[node] = g, spec
     return found
 
 
 def _as_tensor(g: Any, spec: Any, result: Any) -> Any:
     """The gradient of a result, or of several, as a rule over ops takes it."""
     if type(result) is not tuple:
-        return fill(g, spec)
-    return [None if one is None else fill(one, own) for one, own in zip(g, result, strict=True)]
+        return _tensor(g, spec)
+    return [None if one is None else _tensor(one, own) for one, own in zip(g, result, strict=True)]
+
+
+def _tensor(g: Any, spec: Spec) -> Tensor:
+    # NumPy's kernels give scalars where no axis is left, and settle them only behind ops.
+    if spec.settles and type(g) is not spec.native_type:
+        g = spec.backend.settle_native(g, spec)
+    return fill(g, spec)
 
 
 def _gather(node: Part, g: Any, spec: Spec, pending: dict[int, list[Any]], heap: list[int]) -> None:
@@ -192,7 +246,7 @@ def _gather(node: Part, g: Any, spec: Spec, pending: dict[int, list[Any]], heap:
     (whole,) = node.parents
     (place,) = node.options
     if whole is None or whole.rule is None:
-        raise GradientError(_FREED)
+        raise GradientError(FREED)
     order = whole.order
     if order not in pending:
         pending[order] = [whole, [None] * len(whole.result), spec]
@@ -226,7 +280,10 @@ def _walk(
     found: dict[Node, Tensor] = {}
     while heap:
         node, g = pending.pop(-heappop(heap))
-        if node in targets if targets is not None else type(node) is Leaf or node.order < since:
+        kind = type(node)
+        before = node.order < since
+        wanted = (kind is Leaf or before) if targets is None else node in targets
+        if wanted or kind in _KEEPING:
             found[node] = g
         if node.order < since:
             continue
@@ -237,10 +294,10 @@ def _walk(
             needs = [parent is not None and parent.order >= first for parent in node.parents]
             for place, part in _parts(node, rule, g, needs, True):
                 add(node.parents[place], part)
-        elif type(node) is Part:
+        elif isinstance(node, Part):
             (whole,) = node.parents
             if whole is None or whole.rule is None:
-                raise GradientError(_FREED)
+                raise GradientError(FREED)
             if whole.order not in pending:
                 pending[whole.order] = [whole, [None] * len(whole.result)]
                 heappush(heap, -whole.order)
@@ -248,7 +305,7 @@ def _walk(
             have = parts[node.options[0]]
             parts[node.options[0]] = g if have is None else binary("add", have, g)
         elif type(node) is not Leaf:
-            raise GradientError(_FREED)
+            raise GradientError(FREED)
     return found
 
 
@@ -357,3 +414,18 @@ def leaves_of(nodes: Iterable[Node]) -> list[Leaf]:
                 seen.add(parent)
                 stack.append(parent)
     return sorted((n for n in seen if type(n) is Leaf), key=lambda n: n.order)
+
+
+def reaches_beyond(nodes: Iterable[Node], first: int) -> bool:
+    """True where results depend on a node that was there before the one of order `first`."""
+    stack = list(nodes)
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if node.order < first:
+            return True
+        for parent in node.parents:
+            if parent is not None and parent not in seen:
+                seen.add(parent)
+                stack.append(parent)
+    return False

@@ -3,53 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ember_ml import tree
-from ember_ml.backend.contract import Backend
-from ember_ml.errors import DTypeError, ShapeError
+from ember_ml.backend.contract import Backend, Spec
+from ember_ml.errors import BackendMismatchError, DomainError, DTypeError, GradientError, ShapeError
 from ember_ml.ops import dispatch
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor
-from ember_ml.tree import Structure
+from ember_ml.tensor.core import GradTensor, Tensor, fill
+from ember_ml.tree import LEAF, Structure
 
-__all__ = ["Call"]
+__all__ = ["Call", "Outcome", "fitted", "require_unit", "unused"]
 
-_NUMBERS = bool | int | float | complex
+_NUMBERS: Final = (bool, int, float, complex)
+_INEXACT: Final = frozenset(("real floating", "complex floating"))
 
 
 class Call:
     """A function with its arguments; those by which it is differentiated as a list of tensors."""
 
+    __slots__ = (
+        "_args",
+        "_function",
+        "_kwargs",
+        "backend",
+        "connected",
+        "name",
+        "place",
+        "places",
+        "structure",
+        "tensors",
+    )
+
     def __init__(
         self,
         name: str,
         function: Callable[..., Any],
-        argnums: int | Sequence[int],
+        argnums: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
         self.name = name
-        self.single = isinstance(argnums, int)
-        self.places = [_place(name, one, len(args)) for one in _as_tuple(argnums)]
         self._function = function
-        self._args = list(args)
+        self._args = args
         self._kwargs = kwargs
-        chosen = [args[place] for place in self.places]
-        found, self.structure = tree.flatten(chosen)
-        if len(found) == 1 and type(found[0]) is Tensor:
-            self.backend: Backend = found[0]._spec.backend
+        # One argument stands for itself, several come as a tuple.
+        if type(argnums) is int and 0 <= argnums < len(args):
+            self.place: int | None = argnums
+            self.places: tuple[int, ...] = (argnums,)
+            chosen: Any = args[argnums]
         else:
-            self.backend = dispatch.home_of(name, tuple(found))
-        self.tensors = [
-            leaf
-            if isinstance(leaf, Tensor) and leaf._spec.dtype.is_inexact
-            else self._read(place, leaf)
-            for place, leaf in enumerate(found)
-        ]
+            single, self.places = _places(name, argnums, len(args))
+            self.place = self.places[0] if single else None
+            chosen = tuple([args[i] for i in self.places])
+            if single:
+                (chosen,) = chosen
+        found, self.structure = tree.flatten(chosen)
+        # True where an input needs gradients by itself: then so does what comes of the call.
+        self.connected = False
+        home: Backend | None = None
+        for leaf in found:
+            kind = type(leaf)
+            if kind is not Tensor:
+                if kind is not GradTensor:
+                    break
+                self.connected = True
+            spec = leaf._spec
+            if spec.backend is not home:
+                if home is not None:
+                    break
+                home = spec.backend
+            if spec.dtype.kind not in _INEXACT:
+                break
+        else:
+            if home is not None:
+                self.backend: Backend = home
+                self.tensors: list[Tensor] = found
+                return
+        self.backend = dispatch.home_of(name, tuple(found))
+        self.tensors = [self._read(place, leaf) for place, leaf in enumerate(found)]
+        self.connected = any(type(t) is GradTensor for t in self.tensors)
 
     def _read(self, place: int, leaf: Any) -> Tensor:
-        known = isinstance(leaf, Tensor | _NUMBERS) or convert.backend_of(leaf) is not None
+        known = isinstance(leaf, (Tensor, *_NUMBERS)) or convert.backend_of(leaf) is not None
         if not known and not hasattr(leaf, "__array__"):
             raise DTypeError(
                 f"{self.name} got {type(leaf).__name__} at {self.path(place)}; "
@@ -65,6 +101,8 @@ class Call:
 
     def path(self, place: int) -> str:
         """Where a tensor stands among the arguments, as it would be written."""
+        if self.place is not None:
+            return tree.paths(self.structure, f"args[{self.place}]")[place]
         paths: list[str] = []
         for argument, below in zip(self.places, self.structure.children, strict=True):
             paths += tree.paths(below, f"args[{argument}]")
@@ -73,69 +111,190 @@ class Call:
     def run(self, tensors: Sequence[Tensor]) -> Any:
         """What the function gives for these tensors in place of its own."""
         chosen = tree.unflatten(self.structure, tensors)
-        args = self._args.copy()
+        args = self._args
+        if self.place is not None:
+            if len(args) == 1:
+                return self._function(chosen, **self._kwargs)
+            chosen = (chosen,)
+        given = list(args)
         for place, value in zip(self.places, chosen, strict=True):
-            args[place] = value
-        return self._function(*args, **self._kwargs)
+            given[place] = value
+        return self._function(*given, **self._kwargs)
 
     def tree(self, leaves: Sequence[Any]) -> Any:
         """Something for each tensor, in the shape of the arguments."""
-        found = tree.unflatten(self.structure, leaves)
-        return found[0] if self.single else tuple(found)
+        return tree.unflatten(self.structure, leaves)
 
     def loss(self, result: Any, has_aux: bool) -> tuple[Tensor, Any]:
         """A result as the number to be differentiated and what else came."""
         aux = None
         if has_aux:
-            if not isinstance(result, tuple) or len(result) != 2:
-                raise ShapeError(
-                    f"{self.name}(has_aux=True) takes a function that gives (loss, aux), "
-                    f"not {type(result).__name__}"
-                )
-            result, aux = result
-        value = result if isinstance(result, Tensor) else convert.to_tensor(result, self.backend)
-        if value.shape != ():
+            result, aux = self.pair(result)
+        if isinstance(result, Tensor):
+            value = result
+        elif isinstance(result, _NUMBERS) or hasattr(result, "__array__") or _is_native(result):
+            value = convert.to_tensor(result, self.backend)
+        else:
+            hint = "; give has_aux=True for (loss, aux)" if isinstance(result, tuple) else ""
+            raise ShapeError(
+                f"{self.name} takes a function that gives one number, "
+                f"not {type(result).__name__}{hint}"
+            )
+        if value.native.shape:
             raise ShapeError(
                 f"{self.name} takes a function that gives one number, not shape {value.shape}; "
                 f"reduce it with ops.sum or ops.mean, or use em.jacobian"
             )
-        if not value.dtype.is_floating:
+        spec = value._spec
+        if spec.dtype.kind != "real floating":
             raise DTypeError(
                 f"{self.name} takes a function that gives a real float, not {value.dtype}"
             )
+        self._require_home(spec)
         return value, aux
 
+    def pair(self, result: Any) -> tuple[Any, Any]:
+        """The result of a function with has_aux apart."""
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ShapeError(
+                f"{self.name}(has_aux=True) takes a function that gives (result, aux), "
+                f"not {type(result).__name__}"
+            )
+        return result
 
-def _as_tuple(argnums: int | Sequence[int]) -> tuple[int, ...]:
-    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    def results(self, result: Any, *, real: bool = False) -> tuple[list[Tensor], Structure]:
+        """A result as tensors of floats, and the tree of them."""
+        found, structure = tree.flatten(result)
+        tensors = []
+        for place, leaf in enumerate(found):
+            x = leaf if isinstance(leaf, Tensor) else convert.to_tensor(leaf, self.backend)
+            wanted = "real floats" if real else "floats"
+            if not (x.dtype.is_floating if real else x.dtype.is_inexact):
+                where = tree.paths(structure, "the result")[place]
+                raise DTypeError(
+                    f"{self.name} takes a function that gives {wanted}, not {x.dtype} at {where}; "
+                    f"hand other results on with has_aux=True"
+                )
+            self._require_home(x._spec)
+            tensors.append(x)
+        return tensors, structure
+
+    def _require_home(self, spec: Spec) -> None:
+        if spec.backend is not self.backend:
+            raise BackendMismatchError(
+                f"{self.name} takes a function that gives tensors of the backend of its "
+                f"inputs, '{self.backend.name}', not '{spec.backend.name}'"
+            )
 
 
-def _place(name: str, argnum: int, count: int) -> int:
-    if not -count <= argnum < count:
-        raise ShapeError(f"{name} got argnums {argnum} for a call with {count} arguments")
-    return argnum % count
+def unused(name: str, path: str) -> GradientError:
+    """The error about an input on which nothing depends."""
+    return GradientError(
+        f"{name}: the result does not depend on {path} by ops that have gradients; "
+        f"give allow_unused=True for zeros"
+    )
+
+
+def require_unit(tensors: Sequence[Tensor], name: str) -> None:
+    """Raise where a derivative that is a matrix is asked for complex numbers."""
+    for x in tensors:
+        if x.dtype.is_complex:
+            raise DTypeError(
+                f"{name} takes real floats, not {x.dtype}: functions of complex numbers have "
+                f"two derivatives; use em.vjp or em.jvp"
+            )
+
+
+def fitted(
+    name: str, what: str, given: Any, structure: Structure, like: Sequence[Tensor]
+) -> list[Tensor]:
+    """A tree of tensors that is to be like others in structure, shape and dtype."""
+    found, second = tree.flatten(given)
+    if second != structure:
+        tree.require_same(structure, second, name, ("the function", what))
+    made = []
+    for place, (leaf, x) in enumerate(zip(found, like, strict=True)):
+        spec = x._spec
+        if type(leaf) is Tensor and leaf._spec is spec and leaf.shape == x.shape:
+            made.append(leaf)
+            continue
+        tensor = convert.to_tensor(leaf, spec.backend)
+        where = tree.paths(structure, what)[place]
+        if tensor._spec.backend is not spec.backend:
+            raise BackendMismatchError(
+                f"{name} got {where} of backend '{tensor.backend}' for '{spec.backend.name}'"
+            )
+        if tensor.shape != x.shape:
+            raise ShapeError(f"{name} got {where} of shape {tensor.shape} for {x.shape}")
+        if tensor.dtype.is_complex and not spec.dtype.is_complex:
+            raise DTypeError(f"{name} got {where} of {tensor.dtype} for {spec.dtype}")
+        made.append(convert.cast(tensor, spec.dtype))
+    return made
+
+
+def _is_native(value: Any) -> bool:
+    return convert.backend_of(value) is not None
+
+
+def _places(name: str, argnums: Any, count: int) -> tuple[bool, tuple[int, ...]]:
+    single = isinstance(argnums, int)
+    given = (argnums,) if single else argnums
+    if not isinstance(given, tuple | list) or not all(
+        isinstance(one, int) and not isinstance(one, bool) for one in given
+    ):
+        raise DTypeError(f"{name} takes argnums as an int or a tuple of ints, not {argnums!r}")
+    if not given:
+        raise DomainError(f"{name} got no argnums: nothing to differentiate by")
+    for one in given:
+        if not -count <= one < count:
+            raise DomainError(
+                f"{name} got argnums {one} for a call with {count} positional arguments"
+            )
+    places = tuple([one % count for one in given])
+    if len(set(places)) != len(places):
+        raise DomainError(f"{name} got argnums {given}, which name one argument twice")
+    return single, places
 
 
 class Outcome:
     """Any tree of results as native arrays, and the way back to the tree."""
 
+    __slots__ = ("_leaves", "_specs", "_structure", "connected")
+
     def __init__(self) -> None:
         self._leaves: list[Any] = []
-        self._structure: Structure | None = None
+        self._structure: Structure = LEAF
         self._specs: list[Any] = []
+        # True where a tensor is on our tape: one that the function did not get as an argument.
+        self.connected = False
 
-    def natives(self, result: Any) -> list[Any]:
-        """The native arrays of the tensors of a tree; the rest is remembered."""
+    def natives(self, result: Any, backend: Backend) -> list[Any]:
+        """The arrays of one backend in a tree; the rest is remembered."""
         self._leaves, self._structure = tree.flatten(result)
-        tensors = [leaf for leaf in self._leaves if isinstance(leaf, Tensor)]
-        self._specs = [t._spec for t in tensors]
-        return [t.native for t in tensors]
+        self._specs = []
+        found = []
+        for leaf in self._leaves:
+            spec: Any = None
+            if isinstance(leaf, Tensor):
+                self.connected = self.connected or type(leaf) is GradTensor
+                if leaf._spec.backend is backend:
+                    spec = leaf._spec
+                    found.append(leaf.native)
+            elif convert.backend_of(leaf) is backend:
+                spec = backend
+                found.append(leaf)
+            self._specs.append(spec)
+        return found
 
     def tree(self, natives: Sequence[Any]) -> Any:
         """The tree with other native arrays."""
-        from ember_ml.tensor.core import fill
-
-        given = iter(zip(natives, self._specs, strict=True))
-        leaves = [fill(*next(given)) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
-        assert self._structure is not None, "natives() comes first"
+        given = iter(natives)
+        leaves = []
+        for leaf, spec in zip(self._leaves, self._specs, strict=True):
+            if spec is None:
+                leaves.append(leaf)
+            elif isinstance(spec, Backend):
+                leaves.append(next(given))
+            else:
+                leaves.append(fill(next(given), spec))
         return tree.unflatten(self._structure, leaves)

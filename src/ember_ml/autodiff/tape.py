@@ -9,6 +9,7 @@ their tensors later (a write, a rename) changes nothing in what was recorded.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
@@ -19,16 +20,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ember_ml.backend import selection, writes
 from ember_ml.backend.contract import NativeArray, Spec
-from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
+from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, fill_grad
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = [
+    "Kept",
+    "KeptPart",
     "Leaf",
     "Node",
     "Part",
     "Rule",
+    "alias",
+    "constant",
     "enable_grad",
     "is_grad_enabled",
     "keeping",
@@ -75,7 +80,11 @@ RULES: Final[dict[str, Rule]] = {}
 class Node:
     """One op that was run on tensors that need gradients."""
 
-    __slots__ = ("__weakref__", "facts", "kept", "order", "parents", "rule")
+    __slots__ = ("__weakref__", "facts", "family", "grad", "kept", "order", "parents", "rule")
+
+    # The gradient, of a Leaf or a Kept; and the views of the tensor, once there are some.
+    grad: Tensor | None
+    family: Any
 
     def __init__(
         self,
@@ -124,17 +133,36 @@ class Node:
         return found
 
 
+class _Leaves:
+    """Whether there has ever been a tensor that needs gradients by itself."""
+
+    __slots__ = ("made",)
+
+    def __init__(self) -> None:
+        self.made = False
+
+
+LEAVES: Final = _Leaves()
+
+
 class Leaf(Node):
     """Where a graph begins: a tensor that the user made, and its gradient."""
 
-    __slots__ = ("grad",)
+    __slots__ = ()
 
     def __init__(self) -> None:
         self.order = _next_order()
         self.rule = None
         self.parents = ()
-        self.grad: Tensor | None = None
+        self.grad = None
         _WRITES.watching = True
+        LEAVES.made = True
+
+
+class Kept(Node):
+    """An op whose result keeps its gradient, by `retain_grad`; a node becomes one."""
+
+    __slots__ = ()
 
 
 class Part(Node):
@@ -143,9 +171,39 @@ class Part(Node):
     __slots__ = ()
 
 
+class KeptPart(Part):
+    """One of several results, which keeps its gradient."""
+
+    __slots__ = ()
+
+
 # Allocations on the way of every op: called quickest through a partial.
 _blank_node: Final[Callable[[], Node]] = partial(object.__new__, Node)
+_blank_leaf: Final[Callable[[], Leaf]] = partial(object.__new__, Leaf)
 _blank_grad: Final[Callable[[], GradTensor]] = partial(object.__new__, GradTensor)
+
+
+def constant(x: Tensor) -> Tensor:
+    """The same values, cut off from every record and from every transform of an engine."""
+    if type(x) is GradTensor:
+        return x.detach()
+    backend = x._spec.backend
+    return fill(backend.detach(x.native), x._spec) if backend.gradients.transforms else x
+
+
+def alias(native: NativeArray, spec: Spec) -> Tensor:
+    """A leaf that nobody sees but who differentiates by it."""
+    node = _blank_leaf()
+    node.order = _next_order()
+    node.rule = None
+    node.parents = ()
+    node.grad = None
+    _WRITES.watching = True
+    out = _blank_grad()
+    out.native = native
+    out._spec = spec
+    out._node = node
+    return out
 
 
 def leaf(native: NativeArray, spec: Spec) -> Tensor:
@@ -157,11 +215,24 @@ def leaf(native: NativeArray, spec: Spec) -> Tensor:
     return out
 
 
+def _as_torch_says(native: NativeArray, spec: Spec) -> Tensor:
+    """A result of an engine with a record of its own: it knows whether gradients are needed."""
+    needed = native.requires_grad
+    if needed and _BLOCKS.open and not _RECORDING.get():  # in a task: see set_grad_enabled
+        native, needed = spec.backend.detach(native), False
+    out = _blank_grad() if needed else blank()
+    out.native = native
+    out._spec = spec
+    return out
+
+
 def recorded_one(
     name: str, native: NativeArray, spec: Spec, x: Tensor, options: tuple[Any, ...]
 ) -> Tensor:
     """`recorded` for a GradTensor and no other operand."""
-    if spec.backend.records or _BLOCKS.open or not spec.inexact:
+    if spec.records:
+        return _as_torch_says(native, spec)
+    if _BLOCKS.open or not spec.inexact:
         return recorded(name, native, spec, (x,), options)
     try:
         rule = RULES[name]
@@ -189,7 +260,9 @@ def recorded_one(
 
 def recorded_pair(name: str, native: NativeArray, spec: Spec, x1: Tensor, x2: Tensor) -> Tensor:
     """`recorded` for two operands, one at least a GradTensor, and no options."""
-    if spec.backend.records or _BLOCKS.open or not spec.inexact:
+    if spec.records:
+        return _as_torch_says(native, spec)
+    if _BLOCKS.open or not spec.inexact:
         return recorded(name, native, spec, (x1, x2))
     try:
         rule = RULES[name]
@@ -229,8 +302,8 @@ def recorded(
 
     Inputs are the operands as the kernel got them: in the dtype in which it ran.
     """
-    if spec.backend.records:
-        return (fill_grad if native.requires_grad else fill)(native, spec)
+    if spec.records:
+        return _as_torch_says(native, spec)
     if not _RECORDING.get() or not spec.inexact:
         return fill(native, spec)
     rule = RULES.get(name) or _rule(name)
@@ -258,10 +331,7 @@ def recorded_many(
     """The results of an op that gives several arrays, with one record for all."""
     first = results[0][1] if results else None
     if first is None or first.backend.records:
-        return tuple(
-            (fill_grad if getattr(native, "requires_grad", False) else fill)(native, spec)
-            for native, spec in results
-        )
+        return tuple([_as_torch_says(native, spec) for native, spec in results])
     if not _RECORDING.get():
         return tuple(fill(native, spec) for native, spec in results)
     rule = RULES.get(name) or _rule(name)
@@ -328,10 +398,15 @@ class set_grad_enabled(ContextDecorator):
         self._mode = mode
         self._open: list[tuple[Token[bool], Any]] = []
 
+    def _recreate_cm(self) -> set_grad_enabled:
+        return type(self)(self._mode)  # each call of a function has its own, in any thread
+
     def __enter__(self) -> None:
         engine = selection.loaded("torch")
         inner = None
-        if engine is not None:
+        # torch's switch is that of the thread, which tasks share: there it stays on, and results
+        # are cut off one by one.
+        if engine is not None and not (_in_task() and (not self._mode or engine.is_recording())):
             inner = engine.recording(self._mode)
             inner.__enter__()
         with _LOCK:
@@ -350,6 +425,12 @@ class set_grad_enabled(ContextDecorator):
             _BLOCKS.open -= 1
         if inner is not None:
             inner.__exit__(kind, error, trace)
+
+
+def _in_task() -> bool:
+    """True within a task of asyncio, which can be left in the middle of a block."""
+    module = sys.modules.get("asyncio")
+    return module is not None and module._get_running_loop() is not None
 
 
 class keeping:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import copysign
 from types import ModuleType
@@ -22,6 +22,7 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend import aligned, checks, dlpack
+from ember_ml.backend.compiling import Compiler
 from ember_ml.backend.control import Control
 from ember_ml.backend.gradients import Gradients
 from ember_ml.dtypes import DType
@@ -66,6 +67,7 @@ class Spec:
         "inexact",
         "kernels",
         "native_type",
+        "records",
         "settles",
         "weak",
         "whole",
@@ -77,6 +79,7 @@ class Spec:
         self.device: Final = device
         self.native_type: Final[type] = backend.native_type
         self.settles: Final = backend.settles
+        self.records: Final = backend.records
         self.kernels: Final[dict[str, Entry]] = {}
         self.whole: Final[dict[str, Entry]] = {}
         self.bound: Final = Bound(self)
@@ -214,12 +217,15 @@ class Backend(ABC):
     control_class: type[Control] = Control
     # How functions are differentiated: see backend/gradients.py.
     gradients_class: type[Gradients] = Gradients
+    # How functions are compiled: see backend/compiling.py.
+    compiler_class: type[Compiler] = Compiler
 
     def __init__(self, module: ModuleType) -> None:
         self.module: Final = module
         self.kernels: Final = Kernels(self)
         self.control: Final = self.control_class(self)
         self.gradients: Final = self.gradients_class(self)
+        self.compiler: Final = self.compiler_class(self)
         self._specs: Final[dict[tuple[DType, str], Spec]] = {}
         self._dtype_of: Final[dict[Any, DType]] = {
             native: dtype for dtype, native in self.native_dtypes.items()
@@ -285,6 +291,13 @@ class Backend(ABC):
             kernel, result = self.entry(spec, name)
             found = spec.whole[name] = (self.whole.get(kernel, kernel), result)
         return found
+
+    def resettle(self, names: Iterable[str]) -> None:
+        """Find some kernels anew where they are asked for next."""
+        for spec in list(self._specs.values()):
+            for name in names:
+                spec.kernels.pop(name, None)
+                spec.whole.pop(name, None)
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
         """The kernel that runs op `name` on arrays of `dtype`.
@@ -485,9 +498,17 @@ class Backend(ABC):
         """A block in which the engine's own record of gradients is kept, or is not."""
         return nullcontext()
 
+    def is_recording(self) -> bool:
+        """True where the engine itself records, in the block that runs now."""
+        return False
+
     def require_grad(self, native: NativeArray) -> NativeArray:
         """An array that the engine's own differentiation, where it has one, records."""
         return native
+
+    def is_differentiated(self, native: NativeArray) -> bool:
+        """True where an array may be one that a transform of the engine differentiates by."""
+        return self.is_traced(native)
 
     def detach(self, native: NativeArray) -> NativeArray:
         """The array cut off from the engine's own differentiation."""
@@ -610,7 +631,7 @@ def _settle(spec: Spec, name: str) -> Entry:
         chapters.require(name)  # a portable kernel may be the first to ask for it
     op = REGISTRY.get(name)
     if op is None:  # a kernel that is no op by itself: a step of a portable kernel
-        return backend.kernel(name, dtype), spec
+        return backend.gradients.settled(backend.kernel(name, dtype), name, spec, spec), spec
     run = op.run_dtype(dtype)
     result = op.result_dtype(run)
     if not (backend.supports(run, spec.device) and backend.supports(result, spec.device)):
@@ -622,7 +643,8 @@ def _settle(spec: Spec, name: str) -> Entry:
     kernel = backend.kernel(name, run)
     if run is not dtype:
         kernel = _cast_first(kernel, backend.cast, run, op.arity)
-    return kernel, spec.with_dtype(result)
+    made = spec.with_dtype(result)
+    return backend.gradients.settled(kernel, name, spec, made), made
 
 
 def _cast_first(

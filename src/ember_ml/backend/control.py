@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     Natives = Sequence[NativeArray]
     Function = Callable[..., list[NativeArray]]
 
-__all__ = ["Control"]
+__all__ = ["Control", "uncounted"]
+
+
+def uncounted(name: str) -> str:
+    """Why a loop of unknown length has no gradient, and what has one."""
+    return (
+        f"ops.{name} has no gradient where its condition is traced: how often it runs is not "
+        f"known; use ops.fori_loop with known bounds or ops.scan, or do not compile it"
+    )
 
 
 class Control:
@@ -80,11 +88,8 @@ class Control:
             f"use ops.fori_loop or ops.scan with a fixed number of steps, or do not compile it"
         )
 
-    def loops(self, natives: Natives, length: int, records: bool) -> bool:
-        """True where a loop of known length is to be run by `scan` and not by Python.
-
-        `records` says that gradients are recorded step by step.
-        """
+    def loops(self, natives: Natives, length: int) -> bool:
+        """True where a loop of known length is to be run by `scan` and not by Python."""
         return False
 
     def scan(

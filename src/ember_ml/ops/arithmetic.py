@@ -80,8 +80,11 @@ def fmod(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """
     a, b = _pair("fmod", x1, x2)
     if a.dtype.is_floating:
-        # The rest of two sizes is exact, and signs and infinite divisors make no difference.
-        return ops.copysign(ops.remainder(ops.abs(a), ops.abs(b)), a)
+        # The rest of two sizes is exact, and signs and infinite divisors make no difference. The
+        # sign is turned twice, not taken away: at zero the slope is one as well.
+        turned = ops.signbit(a)
+        rest = ops.remainder(ops.where(turned, -a, a), ops.abs(b))
+        return ops.where(turned, -rest, rest)
     rest = ops.remainder(a, b)
     if not rest.dtype.is_signed:
         return rest

@@ -152,7 +152,7 @@ def rope(
     wide = spec.with_dtype(dtypes.float32 if spec.dtype.itemsize < 4 else spec.dtype)
     if positions is None:
         angles = _tables(tensor.shape[-2], turned, float(base), wide.dtype)
-        cosine, sine = (spec.backend.from_numpy(table, wide, True) for table in angles)
+        cosine, sine = (fill(spec.backend.from_numpy(t, wide, True), wide) for t in angles)
     else:
         places = convert.to_tensor(positions, home)
         if broadcast("rope", [places.shape, tensor.shape[:-1]]) != tensor.shape[:-1]:
@@ -162,18 +162,17 @@ def rope(
             )
         rates = fill(spec.backend.from_numpy(_rates(turned, float(base), wide.dtype), wide), wide)
         turns = multiply(expand_dims(convert.cast(places, wide.dtype), -1), rates)
-        cosine, sine = cos(turns).native, sin(turns).native
+        cosine, sine = cos(turns), sin(turns)
     kernel, result = spec.backend.entry(wide, "rope")
     tensor = convert.cast(tensor, wide.dtype)
     try:
-        native = kernel(tensor.native, cosine, sine, bool(interleaved))
+        native = kernel(tensor.native, cosine.native, sine.native, bool(interleaved))
     except Exception as error:
         raise explain("rope", error, (tensor,)) from error
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    if type(tensor) is GradTensor:
-        tables = (fill(table, wide) for table in (cosine, sine))
-        out = recorded("rope", native, result, (tensor, *tables), (bool(interleaved),))
+    if type(tensor) is GradTensor or type(cosine) is GradTensor:
+        out = recorded("rope", native, result, (tensor, cosine, sine), (bool(interleaved),))
     else:
         out = fill(native, result)
     return convert.cast(out, spec.dtype)

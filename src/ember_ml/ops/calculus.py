@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes, ops
+from ember_ml.autodiff.tape import constant
 from ember_ml.errors import DomainError, DTypeError, ShapeError
 from ember_ml.ops import dispatch
 from ember_ml.ops.axes import axes_of, axis_of, broadcast
@@ -60,7 +61,7 @@ def interp(
         left = right = None
     count = places.shape[0]
     # Slopes of the place itself come from what follows.
-    found = ops.searchsorted(_constant(places), _constant(at), side="right")
+    found = ops.searchsorted(constant(places), constant(at), side="right")
     low = ops.clip(found - 1, 0, max(count - 2, 0))
     high = ops.clip(low + 1, 0, count - 1)
     x0, x1, f0, f1 = (
@@ -85,17 +86,13 @@ def _between(x: Tensor, x0: Tensor, x1: Tensor, f0: Tensor, f1: Tensor) -> Tenso
     return ops.where(ops.isfinite(f0 + f1), inner, level)
 
 
-def _constant(x: Tensor) -> Tensor:
-    return fill(x._spec.backend.detach(x.native), x._spec)
-
-
 def _round(x: Tensor, places: Tensor, values: Tensor, period: float) -> tuple[Tensor, ...]:
     """Points of one period in order, with the last one before them and the first one behind."""
     if not period:
         raise DomainError("ops.interp takes a period that is not zero")
     size = abs(period)
     places = ops.remainder(places, size)
-    order = ops.argsort(_constant(places))
+    order = ops.argsort(constant(places))
     places, values = ops.take(places, order, axis=0), ops.take(values, order, axis=0)
     places = ops.concat([places[-1:] - size, places, places[:1] + size])
     return ops.remainder(x, size), places, ops.concat([values[-1:], values, values[:1]])
@@ -295,8 +292,7 @@ def logsumexp(
         tensor = dispatch.lifted("logsumexp", x)
         axes = axes_of("logsumexp", axis, tensor.ndim)
         if not math.prod(tensor.shape[a] for a in axes):
-            empty = ops.sum(tensor, axis=axes, keepdims=keepdims)
-            return ops.full_like(empty, -ops.inf)
+            return ops.sum(tensor, axis=axes, keepdims=keepdims) - ops.inf
         return dispatch.call("logsumexp", tensor, axes, keepdims)
     given = dispatch.aligned("logsumexp", x, b)
     tensor, weights = (dispatch.lifted("logsumexp", one) for one in given)
@@ -312,7 +308,7 @@ def _weighted_logsumexp(
 ) -> Tensor:
     # What counts nothing must not set the scale, nor make NaN of an infinity.
     tensor = ops.where(weights == 0, -ops.inf, tensor)
-    largest = _constant(ops.max(tensor, axis=axes, keepdims=True))
+    largest = constant(ops.max(tensor, axis=axes, keepdims=True))
     largest = ops.where(ops.isfinite(largest), largest, 0.0)
     total = ops.sum(weights * ops.exp(tensor - largest), axis=axes, keepdims=keepdims)
     shift = largest if keepdims else ops.reshape(largest, total.shape)

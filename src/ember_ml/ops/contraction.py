@@ -60,10 +60,10 @@ def einsum(subscripts: Any, /, *operands: Any) -> Tensor:
     tensors = [convert.to_tensor(value, home) for value in values]
     plan = _plan(text, tuple(t.shape for t in tensors))
     simple = [_simplified(x, *steps) for x, steps in zip(tensors, plan.steps, strict=True)]
-    return _contracted(simple, plan.terms, plan.output)
+    return contracted(simple, plan.terms, plan.output)
 
 
-def _contracted(
+def contracted(
     tensors: list[Tensor], terms: tuple[tuple[int, ...], ...], output: tuple[int, ...]
 ) -> Tensor:
     spec, natives, taped = dispatch.operands("einsum", *tensors)

@@ -173,7 +173,7 @@ def _bin_sum(index: Tensor, weights: Tensor | None, length: int, inside: Tensor 
             wide = convert.cast(wide, dtypes.float32)
         native, result = dispatch.settled(kernel(index.native, wide.native, size), wide._spec)
         if type(wide) is GradTensor:
-            out = recorded("bin_sum", native, result, (index, wide), (size,))
+            out = recorded("bin_sum", native, result, (wide,), (index.native, size))
         else:
             out = fill(native, result)
         out = convert.cast(out, _sum_dtype(weights))
@@ -199,6 +199,7 @@ def histogram(
 
     `bins` is the number of bins of equal width over `range` (that of the values, unless given), or
     the edges themselves. With `density` the counts are divided so that the integral is one.
+    Gradients are those by the weights and by given edges: the values decide on bins alone.
 
     >>> histogram([1.0, 2.0, 2.0, 4.0], 3).counts.tolist()
     [1, 2, 1]
@@ -206,7 +207,8 @@ def histogram(
     [0.125, 0.375]
     """
     home = dispatch.home_of("histogram", (x, bins, weights))
-    tensor = ops.reshape(dispatch.lifted("histogram", convert.to_tensor(x, home)), (-1,))
+    given = dispatch.lifted("histogram", convert.to_tensor(x, home))
+    tensor = ops.reshape(fill(home.detach(given.native), given._spec), (-1,))
     edges = _edges(tensor, bins, range)
     length = edges.shape[0] - 1
     summed = None if weights is None else convert.to_tensor(weights, home)
@@ -216,9 +218,9 @@ def histogram(
                 f"ops.histogram got {tensor.size} values and weights of shape {summed.shape}"
             )
         summed = ops.reshape(summed, (-1,))
-    plain = fill(tensor.native, tensor._spec)
     even = not _are_edges(bins)
-    (index,) = dispatch.call_many("bin_index", plain, edges.native, even)
+    limits = home.detach(edges.native)
+    (index,) = dispatch.call_many("bin_index", tensor, limits, even)
     index = ops.where(tensor == edges[-1], length - 1, index)
     inside = (index >= 0) & (index < length)  # NaN sorts beyond the last edge
     counts = _bin_sum(index, summed, length, inside)

@@ -18,8 +18,8 @@ from ember_ml.dtypes import DType
 from ember_ml.errors import BackendMismatchError, DeviceError
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import REGISTRY
-from ember_ml.tensor import convert, views
-from ember_ml.tensor.core import GradTensor, Tensor, blank, fill
+from ember_ml.tensor import convert, families, views
+from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, like
 
 __all__ = [
     "aligned",
@@ -41,6 +41,9 @@ __all__ = [
 _SCALARS = (bool, int, float, complex)
 # NumPy's scalars count as numbers here: clients mix them freely with tensors.
 _WEAK = (*_SCALARS, np.generic)
+_READ = (Tensor, *_WEAK)
+# Ops whose gradients need no values of their operands.
+_LINEAR = frozenset(("add", "subtract"))
 
 
 def unary(name: str, x: object) -> Tensor:
@@ -253,15 +256,25 @@ def gathered(
     first = inputs[0]
     if type(first) is Tensor and first._spec.dtype in REGISTRY[name].accepts:
         spec = first._spec
-        if all(x is None or (type(x) is Tensor and x._spec is spec) for x in inputs):
-            return spec, tuple(None if x is None else x.native for x in inputs), ()  # type: ignore[attr-defined]  # tensors
+        natives: list[NativeArray | None] = []
+        for x in inputs:
+            if type(x) is Tensor and x._spec is spec:
+                natives.append(x.native)
+            elif type(x) in spec.weak:
+                natives.append(spec.scalar(x))
+            elif x is None:
+                natives.append(None)
+            else:
+                break
+        else:
+            return spec, tuple(natives), ()
     spec, found, taped = operands(name, *(x for x in inputs if x is not None))
     run = REGISTRY[name].run_dtype(spec.dtype)
     if run is not spec.dtype:  # no floating dtype is cast, and others have no gradients
         spec = spec.with_dtype(run)
         found = tuple(spec.backend.cast(native, run) for native in found)
-    natives = iter(found)
-    everywhere = tuple(None if x is None else next(natives) for x in inputs)
+    given = iter(found)
+    everywhere = tuple(None if x is None else next(given) for x in inputs)
     if not taped:
         return spec, everywhere, ()
     tensors = iter(taped)
@@ -366,12 +379,32 @@ def _common_dtype(name: str, strong: list[Tensor], weak: list[object]) -> DType:
 
 def in_place(name: str, target: Any, other: object) -> Tensor:
     """Run a two-operand op and write its result over the first: dtype and shape must not change."""
-    if type(target) is GradTensor:
-        views.require_writable(target)
-        result = binary(name, target, other)
-        views.require_same(target, result)
-        views.replace(target, result)
-        return target
+    if not isinstance(other, _READ):
+        other = convert.to_tensor(other, target._spec.backend)
+    if type(target) is GradTensor or type(other) is GradTensor:
+        return _in_place_recorded(name, target, other)
+    return _in_place(name, target, other)
+
+
+def _in_place_recorded(name: str, target: Tensor, other: object) -> Tensor:
+    """The same where one of both needs gradients."""
+    backend = target._spec.backend
+    if not families.is_recording(target):
+        with backend.recording(False):
+            return _in_place(name, target, other)
+    views.require_writable(target)
+    before = target
+    in_memory = backend.records or (backend.mutable and views.home_of(target) is not None)
+    if in_memory and type(target) is GradTensor and name not in _LINEAR:
+        # The operand may be kept for the gradient, and is to stay as it is.
+        before = like(target, backend.copy(target.native))
+    result = binary(name, before, other)
+    views.require_same(target, result)
+    views.replace(target, result)
+    return target
+
+
+def _in_place(name: str, target: Any, other: object) -> Tensor:
     storage = views.writable_storage(target)
     with storage.lock:  # no other write comes between the reading and the writing
         result = binary(name, target, other)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ember_ml.ops import typed
-from ember_ml.ops.dispatch import binary, lifted, unary
+from ember_ml.ops.dispatch import binary, lifted, together, unary
 from ember_ml.ops.registry import (
     BITS,
     BOOLEAN,
@@ -275,12 +275,9 @@ def clip(
     >>> clip([-1, 5, 9], 0, 6).tolist()
     [0, 5, 6]
     """
-    out = lifted("clip", x)
-    if min is not None:
-        out = binary("maximum", out, min)
-    if max is not None:
-        out = binary("minimum", out, max)
-    return out if min is not None or max is not None else unary("positive", out)
+    if min is None and max is None:
+        return unary("positive", lifted("clip", x))
+    return together("clip", (x, min, max))
 
 
 @op(accepts=NUMERIC)

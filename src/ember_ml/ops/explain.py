@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ember_ml.backend.compiling import READ
 from ember_ml.errors import (
     AxisError,
     DomainError,
@@ -15,6 +16,7 @@ from ember_ml.errors import (
     LinAlgError,
     OutOfBoundsError,
     ShapeError,
+    TraceError,
 )
 
 __all__ = ["describe", "explain"]
@@ -46,6 +48,10 @@ def explain(
     """The ember_ml error for an exception that came out of a kernel."""
     if isinstance(error, EmberError):
         return error
+    for value in inputs:
+        spec = getattr(value, "_spec", None)
+        if spec is not None and spec.backend.compiler.is_complaint(error):
+            return TraceError(f"ops.{op}: {READ}")
     facts = describe(inputs)
     shapes = [tuple(v.shape) if hasattr(v, "shape") else () for v in inputs]
     if axis is not None and shapes:

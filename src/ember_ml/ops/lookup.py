@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes
-from ember_ml.autodiff.tape import recorded
+from ember_ml.autodiff.tape import constant, recorded
 from ember_ml.backend.contract import Spec
 from ember_ml.dtypes import DType
 from ember_ml.errors import (
@@ -164,9 +164,8 @@ def embedding(indices: TensorLike, weight: TensorLike, /, padding_idx: int | Non
         raise OutOfBoundsError(f"ops.embedding got padding_idx {padding} for {count} rows")
     places = convert.cast(chosen, dtypes.int64)
     padded = elementwise.equal(elementwise.remainder(places, count), padding % count)
-    spec = table._spec
-    still = fill(spec.backend.entry(spec, "stop_gradient")[0](table.native), spec)
-    return searching.where(manipulation.expand_dims(padded, -1), still[padding], rows)
+    still = constant(table)[padding]
+    return searching.where(manipulation.expand_dims(padded, -1), still, rows)
 
 
 def _rows(table: Tensor, chosen: Tensor) -> Tensor:

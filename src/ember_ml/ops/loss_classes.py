@@ -8,12 +8,15 @@ and count as at least `eps`.
 
 from __future__ import annotations
 
+import math
+
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import dispatch, elementwise, manipulation, scoring
 from ember_ml.ops import reduction as reductions
 from ember_ml.ops.activations import log_softmax
 from ember_ml.ops.axes import axis_of, broadcast
+from ember_ml.ops.loss_rows import of_rows
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.ops.scoring import (
     checked_reduction,
@@ -25,7 +28,7 @@ from ember_ml.ops.scoring import (
 )
 from ember_ml.ops.searching import where
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor
+from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.typing import TensorLike
 
 __all__ = [
@@ -239,6 +242,10 @@ def cross_entropy(
     >>> round(cross_entropy([[0.0, 0.0]], [1]).item(), 4)
     0.6931
     """
+    if weight is None and axis is None and not label_smoothing:
+        quick = of_rows(logits, targets, ignore_index, reduction)
+        if quick is not None:
+            return quick
     name = "losses.cross_entropy"
     checked_reduction(name, reduction)
     smoothing = fraction(name, label_smoothing, "label_smoothing")
@@ -321,8 +328,10 @@ def _soft(
         share = smoothing / max(logs.shape[axis], 1)
         truth = elementwise.add(elementwise.multiply(truth, 1 - smoothing), share)
     # A class that cannot be, with a logit of -inf, counts for nothing where it is not the target.
-    zero = elementwise.equal(truth, 0.0)
-    terms = where(zero, 0.0, elementwise.multiply(truth, where(zero, 0.0, logs)))
+    never = elementwise.logical_and(
+        elementwise.equal(truth, 0.0), elementwise.equal(logs, -math.inf)
+    )
+    terms = elementwise.multiply(truth, where(never, 0.0, logs))
     weights = _class_weights(name, factors, logs, axis)
     if weights is not None:
         terms = elementwise.multiply(terms, weights)
@@ -342,7 +351,8 @@ def _of_logits(
 ) -> Tensor:
     """Losses of class numbers from logits: by the engine's own function where it has one."""
     fused = score._spec.backend.overrides.get("losses.of_logits")
-    if fused is None:
+    # torch's own has no gradient by the weights.
+    if fused is None or any(type(factor) is GradTensor for factor in factors):
         logs = _logarithms(score, axis, True, 0.0)
         return _hard(name, logs, targets, factors, ignored, smoothing, axis, reduction, dtype)
     classes = class_targets(name, targets, score, axis)

@@ -133,7 +133,8 @@ def nanstd(
     >>> nanstd([1.0, ops.nan, 3.0]).item()
     1.0
     """
-    return ops.sqrt(nanvar(x, axis, correction=correction, ddof=ddof, keepdims=keepdims))
+    deviation = nanvar(x, axis, correction=correction, ddof=ddof, keepdims=keepdims)
+    return dispatch.unary("root", deviation)
 
 
 @op(accepts=REAL | BOOLEAN, standard=False)

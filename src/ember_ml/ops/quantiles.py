@@ -17,7 +17,7 @@ from ember_ml.ops import dispatch
 from ember_ml.ops.axes import axes_of
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import GradTensor, Tensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.typing import Axis, TensorLike
 
 __all__: list[str] = [
@@ -162,8 +162,8 @@ def _quantile(
     scale = 100.0 if name.endswith("percentile") else 1.0
     parts = _parts(name, q, home, scale)
     if not lines.shape[-1]:
-        spec = lines._spec
-        out = fill(spec.backend.full((*lines.shape[:-1], parts.size), ops.nan, spec), spec)
+        nothing = ops.sum(lines, axis=-1, keepdims=True) + ops.nan
+        out = ops.broadcast_to(nothing, (*lines.shape[:-1], parts.size))
     elif skips or isinstance(parts, Tensor):
         out = _gathered(lines, parts, method, skips)
     else:
@@ -198,7 +198,7 @@ def _parts(name: str, q: TensorLike, home: Any, scale: float) -> Any:
     tensor = convert.to_tensor(q, home)
     if not (tensor.dtype.is_floating or tensor.dtype.is_integer):
         raise DTypeError(f"ops.{name} takes real numbers q, not {tensor.dtype}")
-    if home.is_traced(tensor.native):
+    if type(tensor) is GradTensor or home.is_traced(tensor.native) or _hides(q, tensor):
         wide = dtypes.float64 if home.supports(dtypes.float64, tensor.device) else dtypes.float32
         return convert.cast(tensor, wide) / scale
     # Numbers and lists are read as they are: in float32, 0.1 would miss its place.
@@ -207,6 +207,13 @@ def _parts(name: str, q: TensorLike, home: Any, scale: float) -> Any:
     if not np.all((parts >= 0) & (parts <= 1)):
         raise DomainError(f"ops.{name} takes q from 0 to {scale:g}, not {parts * scale}"[:200])
     return parts
+
+
+def _hides(q: TensorLike, tensor: Tensor) -> bool:
+    """True where a `q` may be differentiated by and would not tell: its values are read then."""
+    return (
+        isinstance(q, Tensor) and tensor.dtype.is_floating and tensor._spec.backend.gradients.hides
+    )
 
 
 def _places(xp: Any, parts: Any, count: Any, method: str) -> tuple[Any, Any, Any]:

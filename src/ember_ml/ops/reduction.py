@@ -171,7 +171,7 @@ def std(
     1.0
     """
     less = correction if ddof is None else ddof
-    return dispatch.unary("sqrt", var(x, axis=axis, correction=less, keepdims=keepdims))
+    return dispatch.unary("root", var(x, axis=axis, correction=less, keepdims=keepdims))
 
 
 @op(accepts=NUMERIC, lift="sum")

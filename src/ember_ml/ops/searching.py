@@ -13,7 +13,7 @@ from ember_ml.ops.explain import explain
 from ember_ml.ops.indexing import take
 from ember_ml.ops.registry import ANY, BOOLEAN, REAL, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.typing import TensorLike
 
 if TYPE_CHECKING:
@@ -255,4 +255,6 @@ def unique_values(x: TensorLike, /) -> Tensor:
     >>> unique_values([3, 1, 3]).tolist()
     [1, 3]
     """
+    if type(x) is GradTensor:  # its gradient asks where the values stood
+        return unique_all(x).values
     return dispatch.call("unique_values", x)

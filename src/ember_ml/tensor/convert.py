@@ -58,7 +58,10 @@ def wrap(native: Any, backend: Backend) -> Tensor:
     """A native array of a known backend as a tensor; it keeps its memory and its gradients."""
     spec = backend.spec_of(native)
     # Only torch marks its arrays themselves as needing gradients.
-    return (fill_grad if getattr(native, "requires_grad", False) else fill)(native, spec)
+    if not getattr(native, "requires_grad", False):
+        return fill(native, spec)
+    backend.gradients.has_leaves = True
+    return fill_grad(native, spec)
 
 
 def asarray(

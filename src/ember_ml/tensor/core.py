@@ -54,6 +54,9 @@ class Tensor(Sharing[D, V, R]):
                 return made.detach()
             # The caller gets an object of its own, also where `data` was a tensor already.
             return views.alias(made) if made is data else made
+        if made is data and type(made) is not GradTensor:
+            made = views.alias(made)  # memory is shared, as without gradients
+            return imperative.require(made if type(made) is Tensor else made.copy(), True)
         return require_grad(made)
 
     # --- What it is -------------------------------------------------------------------------
@@ -284,6 +287,11 @@ class Tensor(Sharing[D, V, R]):
         """None: a tensor that needs no gradients has none."""
         return None
 
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            raise GradientError("a tensor that needs no gradients has none; use requires_grad_()")
+
     @property
     def is_leaf(self) -> bool:
         """True: gradients begin and end here."""
@@ -303,9 +311,22 @@ class Tensor(Sharing[D, V, R]):
             "or was made within em.no_grad()"
         )
 
+    def requires_grad_(self, mode: bool = True) -> Tensor[D, V, R]:
+        """Let this tensor need gradients from now on, or no longer; gives the tensor itself.
+
+        >>> x = Tensor([1.0, 2.0]).requires_grad_()
+        >>> x.requires_grad, x.requires_grad_(False).requires_grad
+        (True, False)
+        """
+        return imperative.require(self, mode)
+
+    def retain_grad(self) -> None:
+        """Raise GradientError: a tensor that needs no gradients has none to keep."""
+        raise GradientError("retain_grad() takes a tensor that needs gradients")
+
     def detach(self) -> Tensor[D, V, R]:
         """The same memory, cut off from gradients."""
-        return views.alias(self)
+        return views.detached(self)
 
     # --- Python's conversions ---------------------------------------------------------------
 
@@ -417,9 +438,21 @@ class GradTensor(Tensor):
         """True: this is what sets the class apart."""
         return True
 
-    def detach(self) -> Tensor:
-        """The same values, cut off from gradients."""
-        return fill(self._spec.backend.detach(self.native), self._spec)
+    def _show_in_views(self) -> None:
+        """Let views that were recorded show what was written."""
+        families.refresh(self)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this tensor in `backward`, though an op made it.
+
+        >>> x = Tensor([1.0, 2.0], requires_grad=True)
+        >>> y = x * 3.0
+        >>> y.retain_grad()
+        >>> (y * y).sum().backward()
+        >>> y.grad.tolist()
+        [6.0, 12.0]
+        """
+        imperative.retain(self)
 
     @property
     def grad(self) -> Tensor | None:
@@ -457,12 +490,18 @@ class GradTensor(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         # A leaf of its own: gradients of the copy do not flow to the original.
-        return require_grad(self.detach().copy())
+        made = require_grad(self.detach().copy())
+        if self.is_leaf and self.grad is not None:
+            made.grad = self.grad.detach().copy()
+        return made
 
 
 # The allocation of every result, half of what an op costs here. object.__new__ skips
 # Tensor.__new__, which reads user input, and is called quickest through a partial.
 blank: Final[Callable[[], Tensor]] = partial(object.__new__, Tensor)
+
+
+_blank_grad: Final[Callable[[], Tensor]] = partial(object.__new__, GradTensor)
 
 
 def fill(native: NativeArray, spec: Spec) -> Tensor:
@@ -475,9 +514,9 @@ def fill(native: NativeArray, spec: Spec) -> Tensor:
 
 def fill_grad(native: NativeArray, spec: Spec) -> Tensor:
     """A GradTensor around a native array; a plain one where its dtype has no gradient."""
-    if spec.dtype.kind not in ("real floating", "complex floating"):
+    if not spec.inexact:
         return fill(native, spec)
-    out = object.__new__(GradTensor)
+    out = _blank_grad()
     out.native = native
     out._spec = spec
     return out
@@ -499,8 +538,13 @@ def require_grad(x: Tensor) -> Tensor:
         return x
     if x._spec.dtype.kind not in ("real floating", "complex floating"):
         raise DTypeError(f"requires_grad takes a floating dtype, not {x.dtype}")
-    native = x._spec.backend.require_grad(x.native)
-    return fill_grad(native, x._spec) if x._spec.backend.records else tape.leaf(native, x._spec)
+    backend = x._spec.backend
+    native = backend.require_grad(x.native)
+    if not backend.records:
+        return tape.leaf(native, x._spec)
+    if not backend.gradients.prepared:
+        backend.gradients.prepare()
+    return fill_grad(native, x._spec)
 
 
 # Ops are written over Tensor, and the methods of Tensor over ops. The modules are bound here,
@@ -516,6 +560,7 @@ from ember_ml.ops import (  # noqa: E402
 from ember_ml.tensor import (  # noqa: E402
     convert,
     display,
+    families,
     indexing,
     interchange,
     iteration,

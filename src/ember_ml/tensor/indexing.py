@@ -16,10 +16,12 @@ from ember_ml.autodiff import tape
 from ember_ml.backend.contract import Backend
 from ember_ml.errors import DTypeError, EmberError, OutOfBoundsError, ShapeError
 from ember_ml.ops.explain import explain
-from ember_ml.tensor import convert, views
+from ember_ml.tensor import convert, families, views
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 
 __all__ = ["get", "put"]
+
+_PLAIN = (Tensor, bool, int, float, complex, np.generic)
 
 
 def get(x: Tensor, key: Any) -> Tensor:
@@ -48,12 +50,16 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     backend = spec.backend
     views.require_writable(x)
     checked, advanced = read_key(x, key)
+    if not isinstance(value, _PLAIN):
+        value = convert.to_tensor(value, backend)
     native = _value(x, value)
+    needs = type(x) is GradTensor or type(value) is GradTensor
     try:
-        if type(x) is GradTensor and backend.records:
-            x.native = backend.setitem(x.native, checked, native)
-        elif type(x) is GradTensor or type(value) is GradTensor:
-            _put_recorded(x, checked, value)
+        if needs and families.is_recording(x):
+            _put_recorded(x, checked, value, native)
+        elif needs and backend.records:
+            with backend.recording(False):
+                views.put(x, checked, advanced, native)
         else:
             views.put(x, checked, advanced, native)
     except EmberError:
@@ -62,11 +68,14 @@ def put(x: Tensor, key: Any, value: Any) -> None:
         raise _explain_put(x, key, value, error) from error
 
 
-def _put_recorded(x: Tensor, key: tuple[Any, ...], value: Any) -> None:
+def _put_recorded(x: Tensor, key: tuple[Any, ...], value: Any, native: Any) -> None:
     """A write that gradients pass: the tensor is from then on the result of an update."""
     from ember_ml.ops import updates
 
-    views.replace(x, updates.written(x, key, value))
+    if x._spec.backend.records:
+        views.record(x, lambda target: x._spec.backend.setitem(target, key, native))
+    else:
+        views.replace(x, updates.written(x, key, value))
 
 
 def _value(x: Tensor, value: Any) -> Any:

@@ -18,14 +18,15 @@ import weakref
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ember_ml.backend.compiling import FROM_OUTSIDE, note
 from ember_ml.backend.contract import NativeArray, Spec
-from ember_ml.errors import ReadOnlyError, UnsupportedOpError
+from ember_ml.errors import ReadOnlyError, TraceError
 from ember_ml.tensor.layout import Layout, contiguous
 
 if TYPE_CHECKING:
     from ember_ml.tensor.core import Tensor
 
-__all__ = ["Loan", "Refusal", "Storage", "Window", "remember"]
+__all__ = ["Loan", "Refusal", "Storage", "Window", "is_held_alone", "remember"]
 
 # Whether reference counts tell who holds an object.
 _COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -140,6 +141,12 @@ class Storage:
         self.epoch += 1
         for x in self.aliases():
             x.native = native
+            if x.requires_grad:
+                x._show_in_views()  # type: ignore[attr-defined]  # of GradTensor
+
+    def has_views(self) -> bool:
+        """True where an engine's view of the array lives."""
+        return any(one() is not None for one in self._views or ())
 
     def lend(self, clone: Tensor) -> Loan:
         """What a clone has until somebody asks for its storage."""
@@ -165,7 +172,7 @@ class Storage:
         """Before memory is written in place: see that nobody else sees it."""
         if self.is_borrowed:
             self.own(self.spec.backend.copy(self.native))
-        if self._borrowers:
+        if self._borrowers is not None:
             self._part([one for ref in self._borrowers if (one := ref()) is not None])
 
     def own(self, native: NativeArray) -> None:
@@ -178,6 +185,7 @@ class Storage:
     def _part(self, borrowers: list[Any]) -> None:
         """Leave the memory to the clones, and move to a copy with all views of it."""
         self._borrowers = None
+        del self._loan
         if not borrowers:
             return
         backend, old = self.spec.backend, self.native
@@ -226,11 +234,11 @@ class Storage:
 
     def take(self, native: NativeArray) -> None:
         """Replace the array by one computed from it, unless that exists only in a trace."""
-        if self.spec.backend.leaks(self.native, native):
-            raise UnsupportedOpError(
-                "a tensor from outside cannot be written to while a function is traced: its "
-                "memory would hold what exists only there; return the new value instead"
-            )
+        backend = self.spec.backend
+        if backend.leaks(self.native, native) and not (
+            backend.compiler.makes_values and note(self, self.native)
+        ):
+            raise TraceError(FROM_OUTSIDE)
         self.replace(native)
 
     def keep(self, window: Window) -> None:
@@ -318,6 +326,28 @@ class Window:
             storage.prepare()
             root = storage.native if self.base is None else self.base
             backend.write_layout(root, layout, value, True)
+
+
+def is_held_alone(storage: Storage) -> bool:
+    """True where a storage that is given as `x.attribute` is held by that attribute alone.
+
+    Whoever looks at its memory holds it, but for engine's views.
+    """
+    return _COUNTED and sys.getrefcount(storage) <= _HELD_ALONE and not storage.has_views()
+
+
+class _Holder:
+    """What alone holds an object: the count of its references is measured, not assumed."""
+
+    def __init__(self) -> None:
+        self.held = object()
+
+
+def _count(held: object) -> int:
+    return sys.getrefcount(held)
+
+
+_HELD_ALONE: Final = (lambda holder: _count(holder.held))(_Holder())
 
 
 class Refusal:

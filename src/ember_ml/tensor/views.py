@@ -8,6 +8,7 @@ engine's view; where the engine has none (JAX, MLX, torch's reversed axes), wher
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock, active_count
 from typing import Any, Final
@@ -15,14 +16,25 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml.autodiff import tape
+from ember_ml.backend.compiling import FROM_OUTSIDE, note
 from ember_ml.backend.contract import NativeArray, Spec
-from ember_ml.errors import DomainError, DTypeError, ReadOnlyError, ShapeError, UnsupportedOpError
+from ember_ml.errors import (
+    DomainError,
+    DTypeError,
+    GradientError,
+    ReadOnlyError,
+    ShapeError,
+    TraceError,
+    UnsupportedOpError,
+)
 from ember_ml.markers import D, R, V
 from ember_ml.ops.explain import explain
+from ember_ml.tensor import families
 from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, like
+from ember_ml.tensor.families import Member
 from ember_ml.tensor.layout import Layout, arranged, contiguous, plan_of, reshaped, strides_of
 from ember_ml.tensor.methods import Operators
-from ember_ml.tensor.storage import Loan, Refusal, Storage, Window, remember
+from ember_ml.tensor.storage import Loan, Refusal, Storage, Window, is_held_alone, remember
 
 __all__ = [
     "TensorView",
@@ -30,6 +42,7 @@ __all__ = [
     "alias",
     "assign",
     "clone",
+    "detached",
     "home_of",
     "layout_of",
     "put",
@@ -37,6 +50,8 @@ __all__ = [
     "quick_slice",
     "quick_window",
     "rearranged",
+    "record",
+    "replace",
     "require_same",
     "require_writable",
     "shares_memory",
@@ -64,9 +79,13 @@ _READ_ONLY: Final = ReadOnlyError(
     "a view for reading, by x.slice(...) or by broadcasting, cannot be written to; "
     "take x.slice_mut(...), or write to a .copy() of it"
 )
-_NEEDS_GRAD: Final = UnsupportedOpError(
-    "a tensor that needs gradients or that is traced cannot be written to on this backend once it "
-    "has views, and they cannot; use ops.where, or write to a .copy()"
+_TRACED: Final = UnsupportedOpError(
+    "a tensor that is traced cannot be written to once it has views, and they cannot; "
+    "use ops.where, or write to a .copy()"
+)
+_LEAF: Final = (
+    "a tensor made with requires_grad=True cannot be written to where gradients are recorded: its "
+    "own would be lost; write within em.no_grad(), or to a .copy()"
 )
 
 
@@ -156,6 +175,8 @@ def storage_of(x: Tensor) -> Storage:
         return home
     if isinstance(home, Window):
         return home.storage
+    if isinstance(home, Member):
+        return Storage(x.native, x._spec)
     if isinstance(home, Refusal):
         if home.root is None:
             return Storage(x.native, x._spec)
@@ -245,9 +266,9 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
         return _native_view(x, native, home)
     if type(home) is Window:
         storage, layout, base = home.storage, home.layout, home.base
-        if type(storage.native) is not spec.native_type:
+        if type(storage.native) is not spec.native_type and spec.backend.mutable:
             return None
-    elif type(x) is not Tensor or type(x.native) is not spec.native_type:
+    elif type(x) is not Tensor:
         return None
     else:
         storage = home if type(home) is Storage else storage_of(x)
@@ -308,12 +329,12 @@ def quick_reshape(x: Any, shape: Any) -> Tensor | None:
         if type(side) is not int:
             return None
     if type(home) is Window:
-        known, native = home.layout, home.storage.native
+        known = home.layout
     elif type(x) is Tensor:
-        known, native = contiguous(x.shape), x.native
+        known = contiguous(x.shape)
     else:
         return None
-    layout = reshaped(known, shape) if type(native) is spec.native_type else None
+    layout = reshaped(known, shape)
     return None if layout is None else view_on(x, layout)
 
 
@@ -330,13 +351,14 @@ def sliced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
     """`x[key]` for a checked key without arrays: a view."""
     spec = x._spec
     backend = spec.backend
-    if type(x) is GradTensor or _is_traced(x):
+    if _is_apart(x):
         native = _read(x, key)
-        if type(x) is not GradTensor:
-            return _unshared(x, fill(native, spec))
         if type(native) is not spec.native_type:
             native = backend.settle_native(native, spec)
-        return _unshared(x, tape.recorded("getitem", native, spec, (x,), (key,)))
+        if type(x) is not GradTensor:
+            return _unshared(x, fill(native, spec), "getitem", (key,))
+        out = tape.recorded("getitem", native, spec, (x,), (key,))
+        return _unshared(x, out, "getitem", (key,))
     if not _has_native_views(x) or (not backend.reverses and _turns(key)):
         return view_on(x, layout_of(x).at(key))
     native = _read(x, key)
@@ -349,11 +371,13 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
     """The result of an op that only rearranges: a view, or a copy where no view describes it."""
     backend = x._spec.backend
     home = getattr(x, "_home", None)
-    if type(home) is Window and type(home.storage.native) is x._spec.native_type:
+    if type(home) is Window and (
+        not backend.mutable or type(home.storage.native) is x._spec.native_type
+    ):
         layout = arranged(home.layout, name, options)
         if layout is not None:
             return view_on(x, layout, writable=name != "broadcast_to")
-    elif type(x) is Tensor and type(x.native) is x._spec.native_type:
+    elif type(x) is Tensor and (not backend.mutable or type(x.native) is x._spec.native_type):
         if name == "flip" and backend.reverses:
             quick = quick_slice(x, _turning(x.ndim, options[0]))
             if quick is not None:
@@ -364,8 +388,8 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
             return _native_view(x, backend.entry(x._spec, name)[0](x.native, *options), home)
     from ember_ml.ops import dispatch
 
-    if type(x) is GradTensor or _is_traced(x):
-        return _unshared(x, dispatch.call(name, x, *options))
+    if _is_apart(x):
+        return _unshared(x, dispatch.call(name, x, *options), name, options)
     if name == "flip" and (backend.reverses or not options[0]):
         return sliced(x, (*_turning(x.ndim, options[0]), ...))
     if _has_native_views(x) and name != "flip":
@@ -397,9 +421,9 @@ def _native_view(x: Tensor, native: NativeArray, home: Any) -> Tensor:
         if home.root is None:
             return out
         x, home = home.root, home_of(home.root)
-        x, home = (home, home._home) if type(home) is Tensor else (x, home)
+        x, home = (home, home._home) if isinstance(home, Tensor) else (x, home)
     else:
-        x, home = (home, home._home) if type(home) is Tensor else (x, home)
+        x, home = (home, home._home) if isinstance(home, Tensor) else (x, home)
         out._home = x
     if home is None:
         with _CREATION:
@@ -413,10 +437,21 @@ def _native_view(x: Tensor, native: NativeArray, home: Any) -> Tensor:
     return out
 
 
-def _unshared(x: Tensor, out: Tensor) -> Tensor:
-    """A result that is a view in no way that we could keep track of: neither is written then."""
-    if not x._spec.backend.records:
-        out._home = x._home = Refusal(_NEEDS_GRAD)
+def _is_apart(x: Tensor) -> bool:
+    """True where a view of `x` is the result of an op: it is recorded, or traced."""
+    if type(x) is GradTensor:
+        return x._spec.backend.records or tape.is_grad_enabled() or type(home_of(x)) is Member
+    return type(home_of(x)) is Member or _is_traced(x)
+
+
+def _unshared(x: Tensor, out: Tensor, name: str, options: tuple[Any, ...]) -> Tensor:
+    """A view that is the result of an op: see tensor/families.py. What is traced is not written."""
+    if x._spec.backend.records:
+        return out
+    if type(x) is not GradTensor and type(home_of(x)) is not Member:
+        out._home = x._home = Refusal(_TRACED)
+    elif type(out) is GradTensor or not x._spec.backend.mutable:
+        families.join(x, out, (name, options))
     return out
 
 
@@ -434,7 +469,10 @@ def _has_native_views(x: Tensor) -> bool:
 
 
 def _is_traced(x: Tensor) -> bool:
+    """True where the engine's own views of what a compiler traces are not kept track of."""
     home = home_of(x)
+    if not x._spec.backend.mutable:
+        return False  # windows need no memory: they serve traced arrays as any others
     native = home.storage.native if isinstance(home, Window) else x.native
     return type(native) is not x._spec.native_type and x._spec.backend.is_traced(native)
 
@@ -456,8 +494,34 @@ def _read(x: Tensor, key: tuple[Any, ...]) -> NativeArray:
 def alias(x: Tensor) -> Tensor:
     """Another tensor on the same memory: what is written to one is seen in the other."""
     home = home_of(x)
-    if type(x) is GradTensor or _is_traced(x):
+    if _is_traced(x):
         return like(x, x.native)
+    if type(x) is GradTensor or type(home) is Member:
+        out = like(x, x.native)
+        return out if x._spec.backend.records else families.join(x, out)
+    return _alias(x)
+
+
+def detached(x: Tensor) -> Tensor:
+    """Another tensor on the same memory, through which no gradient passes."""
+    backend = x._spec.backend
+    home = home_of(x)
+    if type(x) is not GradTensor:
+        root = home.storage.native if type(home) is Window else x.native
+        if not backend.is_differentiated(root):
+            return alias(x)
+        return fill(backend.detach(x.native), x._spec)
+    if backend.records or _is_traced(x):
+        return fill(backend.detach(x.native), x._spec)
+    if type(home) is not Member:
+        return _alias(x)
+    out = fill(x.native, x._spec)
+    return out if backend.mutable else families.join(x, out)
+
+
+def _alias(x: Tensor) -> Tensor:
+    """Another tensor on the same memory, without a record."""
+    home = home_of(x)
     if isinstance(home, Window):
         out = object.__new__(type(x))
         out._spec = x._spec
@@ -468,7 +532,7 @@ def alias(x: Tensor) -> Tensor:
     storage = storage_of(x)
     with storage.lock:
         if isinstance(x._home, Window):  # turned into a view by another thread
-            return alias(x)
+            return _alias(x)
         out = fill(storage.native, x._spec)
         out._home = storage
         storage.mirror(out)
@@ -660,36 +724,72 @@ def assign(x: Tensor, result: Tensor) -> None:
 
 
 def replace(x: Tensor, result: Tensor) -> None:
-    """Make a tensor that needs gradients, or is to need them, the result of what wrote to it.
+    """Make `x` the result of a write by which it needs gradients, or goes on to need them.
 
     Off torch this is how such tensors are written to: what was recorded of the old values stays
-    true, since their memory does not change.
+    true, since their memory does not change unless others share it.
     """
     backend = x._spec.backend
     if backend.records:
-        try:
-            x.native = backend.assign(x.native, result.native)
-        except Exception as error:
-            raise explain("in-place write", error, (x,)) from error
+        record(x, lambda native: backend.assign(native, result.native))
         return
+    if backend.leaks(x.native, result.native) and not (
+        backend.compiler.makes_values and note(x, x.native)
+    ):
+        raise TraceError(FROM_OUTSIDE)
+    _require_recordable(x)
+    before = x._node if type(x) is GradTensor else None
+    if type(x) is not GradTensor or home_of(x) is None:
+        x.__class__ = GradTensor  # a large tensor that was written to is a window on itself
+        x._home = None
+        x.native = result.native
+    else:
+        assign(x, result)
+    x._node = result._node
+    families.retrace(x, before)
+
+
+def record(x: Tensor, write: Callable[[NativeArray], NativeArray]) -> None:
+    """Run a write on the array of `x`, which the engine itself records."""
+    _require_recordable(x)
+    try:
+        native = write(x.native)
+    except Exception as error:
+        explained = x._spec.backend.gradients.explained(error)
+        if explained is None:
+            raise
+        raise explained from error
+    if type(x) is not GradTensor:
+        x.__class__ = GradTensor
+        x._home = None
+    x.native = native
+
+
+def _require_recordable(x: Tensor) -> None:
+    """Raise where a tensor cannot become the result of a write."""
     if type(x) is GradTensor:
-        if type(result) is not GradTensor:  # within no_grad: the same leaf has other values
-            x.native = result.native
-            return
         if x.is_leaf:
-            raise DomainError(
-                "a tensor made with requires_grad=True cannot be written to where gradients are "
-                "recorded: its own would be lost; write within em.no_grad(), or to a .copy()"
-            )
-    elif type(x) is not Tensor or home_of(x) is not None:
+            raise GradientError(_LEAF)
+        return
+    if type(home_of(x)) is Loan:
+        storage_of(x)
+    if type(home_of(x)) is Storage and x._spec.backend.mutable:
+        with x._home.lock:
+            x._home.prepare()
+    kind = type(home_of(x))
+    if kind is list:
+        alone = all(one() is None for one in x._home)
+    elif kind is Storage:
+        alone = is_held_alone(x._home)
+    elif kind is Window and type(x) is TensorViewMut and x._home.base is None:
+        alone = x._home.is_whole and is_held_alone(x._home.storage)
+    else:
+        alone = kind is type(None)
+    if not alone:
         raise UnsupportedOpError(
             "values that need gradients cannot be written to a tensor that is a view or has "
-            "views on this backend; write to a .copy(), or use ops.index_update"
+            "views; write to a .copy(), or use ops.index_update"
         )
-    x.native = result.native
-    if type(result) is GradTensor:
-        x.__class__ = GradTensor
-        x._node = result._node
 
 
 def writable_storage(x: Tensor) -> Storage:
@@ -705,11 +805,8 @@ def require_writable(x: Tensor) -> None:
         raise type(home.error)(*home.error.args)
     if type(x) is TensorView:
         raise ReadOnlyError(*_READ_ONLY.args)
-    native = home.storage.native if type(home) is Window else x.native
-    if type(native) is not x._spec.native_type and x._spec.backend.is_traced(native):
-        raise UnsupportedOpError(
-            "a tensor cannot be written to while it is traced; use ops.where instead"
-        )
+    if type(home) is Member:
+        families.require_alone(x, home)
 
 
 def _settle(x: Tensor, storage: Storage, native: NativeArray) -> None:
@@ -735,9 +832,10 @@ def _open(storage: Storage) -> None:
     A functional update can then reuse the memory of the old array. A thread that has read the
     array holds a reference, and is seen by that.
     """
-    if storage.nbytes < _SMALL:
+    aliases = storage.aliases()
+    if storage.nbytes < _SMALL or any(type(x) is GradTensor for x in aliases):
         return
-    for x in storage.aliases():
+    for x in aliases:
         x._home = Window(storage, contiguous(x.shape))
         x.__class__ = TensorViewMut
         _SLOT.__delete__(x)

@@ -27,6 +27,8 @@ CHAPTERS: Final = (
     "attention",
     "losses",
     "random",
+    "control",
+    "quick",
 )
 
 

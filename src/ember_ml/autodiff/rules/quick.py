@@ -8,9 +8,19 @@ its rule does not want to see.
 
 from __future__ import annotations
 
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
+import numpy as np
+
+# The rules that are cut short.
+from ember_ml.autodiff.rules import (  # noqa: F401
+    activations,
+    elementwise,
+    losses,
+    products,
+    reduction,
+)
 from ember_ml.autodiff.tape import RULES, Node, Pull
 
 __all__: list[str] = []
@@ -31,7 +41,8 @@ def _summed(xp: Any, g: Any, shape: tuple[int, ...]) -> Any:
     axes = tuple(
         i for i, side in enumerate(have) if i < ahead or (shape[i - ahead] == 1 and side != 1)
     )
-    return xp.reshape(xp.sum(g, axis=axes, keepdims=False), shape)
+    # With its axes: NumPy would give a scalar where none is left.
+    return xp.reshape(xp.sum(g, axis=axes, keepdims=True), shape)
 
 
 # --- Sums and products --------------------------------------------------------------------------
@@ -85,8 +96,12 @@ _shortcut("matmul", _matmul1, _matmul2)
 
 
 def _relu(xp: Any, g: Any, node: Node) -> Any:
-    # The result is not negative, so its sign is the slope: half the cost of a comparison in NumPy.
-    return xp.multiply(g, xp.sign(node.facts[2]))
+    if type(g) is not np.ndarray:
+        return NotImplemented
+    # The result is not negative, so its sign is the slope: half the cost of a comparison in NumPy,
+    # and a tenth of a choice. Infinity times no slope would be NaN: then it is to be a choice.
+    found = np.multiply(g, xp.sign(node.facts[2]))
+    return found if isfinite(np.add.reduce(found, None)) else NotImplemented
 
 
 def _tanh(xp: Any, g: Any, node: Node) -> Any:
@@ -132,3 +147,14 @@ def _mean(xp: Any, g: Any, node: Node) -> Any:
 
 _shortcut("sum", _sum)
 _shortcut("mean", _mean)
+
+
+# --- A loss ---------------------------------------------------------------------------------------
+
+
+def _of_rows(xp: Any, g: Any, node: Node) -> Any:
+    slope, _, reduction = node.facts[1]
+    return NotImplemented if reduction == "none" else xp.multiply(slope, g)
+
+
+_shortcut("losses.of_rows", _of_rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ember_ml import ops
 from ember_ml.ops.dispatch import call, reduce
 from ember_ml.tensor.core import Tensor
 
@@ -27,11 +26,9 @@ def summed_to(g: Tensor, x: Any) -> Tensor:
 
 def spread(g: Tensor, x: Any, axis: Any, keepdims: bool) -> Tensor:
     """The gradient of a reduction, in a shape that broadcasts to that of its operand."""
-    if keepdims:
-        return g
+    if keepdims or axis is None or axis == 0:
+        return g  # shapes are aligned at their ends
     ndim = len(x.shape)
-    if axis is None:
-        return ops.reshape(g, (1,) * ndim)
     axes = axis if isinstance(axis, tuple) else (axis,)
     places = {a % ndim for a in axes}
-    return ops.reshape(g, tuple(1 if i in places else s for i, s in enumerate(x.shape)))
+    return call("reshape", g, tuple(1 if i in places else s for i, s in enumerate(x.shape)))

@@ -22,10 +22,22 @@ from ember_ml.autodiff.tape import RULES, Pull, Rule
 from ember_ml.errors import GradientError
 from ember_ml.tensor.core import Tensor
 
-__all__ = ["NO_GRADIENT", "joint_rule", "no_gradient", "rule", "zero_gradient"]
+__all__ = [
+    "CONSTANT",
+    "NO_GRADIENT",
+    "ZERO_GRADIENT",
+    "joint_rule",
+    "no_gradient",
+    "rule",
+    "zero_gradient",
+]
 
 # Ops whose results are floats and that have no gradient, each with the reason.
 NO_GRADIENT: Final[dict[str, str]] = {}
+# Ops that look at the shape and dtype of their operand alone: nothing goes through them.
+CONSTANT: Final = frozenset(("empty_like", "full_like", "ones_like", "zeros_like"))
+# Kernels that are constant between their steps.
+ZERO_GRADIENT: Final[set[str]] = set()
 
 
 def rule(name: str, *pulls: Pull | None, inputs: bool = True, output: bool = False) -> None:
@@ -62,6 +74,7 @@ def zero_gradient(*names: str) -> None:
         return ops.zeros_like(g)
 
     for name in names:
+        ZERO_GRADIENT.add(name)
         rule(name, zeros, inputs=False)
 
 

@@ -27,7 +27,9 @@ from ember_ml.backend.jax import (
     scattering,
     signal,
     special,
+    windows,
 )
+from ember_ml.backend.jax.compiling import JaxCompiler
 from ember_ml.backend.jax.control import JaxControl
 from ember_ml.backend.jax.gradients import JaxGradients
 from ember_ml.dtypes import DType
@@ -73,6 +75,7 @@ class JaxBackend(Backend):
     defers = True
     control_class = JaxControl
     gradients_class = JaxGradients
+    compiler_class = JaxCompiler
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)
@@ -80,6 +83,8 @@ class JaxBackend(Backend):
         self._names = {device: name for name, device in self._devices.items()}
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
+        if name in windows.LARGEST:
+            return network.compiled(windows.largest(name, self), network.ARRAYS[name])
         if name in network.ARRAYS and name not in self.overrides:
             return network.compiled(self.portable(name), network.ARRAYS[name])
         return kernels.of_dtype(name, dtype) or super().kernel(name, dtype)
@@ -165,10 +170,16 @@ class JaxBackend(Backend):
         return layouts.write(root, layout, value, sole)
 
     def leaks(self, before: NativeArray, after: NativeArray) -> bool:
-        return isinstance(after, Tracer) and not isinstance(before, Tracer)
+        if not isinstance(after, Tracer):
+            return False
+        # A loop or a gradient within a traced function is a trace of its own, which ends earlier.
+        return not isinstance(before, Tracer) or before._trace is not after._trace
 
     def is_traced(self, native: NativeArray) -> bool:
         return isinstance(native, Tracer)
+
+    def detach(self, native: NativeArray) -> NativeArray:
+        return jax.lax.stop_gradient(native) if isinstance(native, Tracer) else native
 
     # --- DLPack -----------------------------------------------------------------------------
 

@@ -193,7 +193,10 @@ def _sign(z: NativeArray) -> NativeArray:
     v = jnp.where(far_im, jnp.sign(im), 0.0)
     both = far_re & far_im
     rim = lax.complex(jnp.where(both, math.nan, u), jnp.where(both, math.nan, v))
-    return jnp.where(jnp.isinf(z) | (z == 0), rim, jnp.sign(z))
+    rest = jnp.isinf(z) | (z == 0)
+    inner = jnp.where(rest, 1, z)
+    # JAX takes the direction for a constant, whose gradient is zero.
+    return jnp.where(rest, rim, inner / jnp.abs(inner))
 
 
 @jax.jit

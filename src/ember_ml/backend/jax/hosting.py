@@ -13,8 +13,9 @@ from jax.sharding import SingleDeviceSharding
 
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
+from ember_ml.backend.compiling import READ
 from ember_ml.backend.contract import NativeArray
-from ember_ml.errors import CopyError, UnsupportedOpError
+from ember_ml.errors import CopyError, TraceError
 
 __all__ = ["share", "take", "to_numpy"]
 
@@ -54,9 +55,7 @@ def to_numpy(native: NativeArray, copy: bool | None) -> np.ndarray[Any, Any]:
     Arrays of GPUs and of several devices are copied.
     """
     if isinstance(native, Tracer):
-        raise UnsupportedOpError(
-            "an array has no values while jax.jit, jax.grad or jax.vmap traces it"
-        )
+        raise TraceError(f"{READ}; jax.jit, jax.grad or jax.vmap traces it")
     permuted = native.ndim > 1 and _is_permuted(native) and _on_host(native)
     # NumPy would copy what does not lie in C order.
     array = dlpack.to_numpy(native) if permuted else np.asarray(native)

@@ -14,7 +14,7 @@ from jax.core import Tracer
 
 from ember_ml.backend import checks
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.backend.jax import complexes
+from ember_ml.backend.jax import complexes, slopes
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, IntegerDivisionError, UnsupportedOpError
 
@@ -137,6 +137,21 @@ def var(x: NativeArray, axes: tuple[int, ...], correction: float, keepdims: bool
     return (total / max(count, 0)).astype(x.dtype)
 
 
+@jax.custom_jvp
+def _root(x: NativeArray) -> NativeArray:
+    return jnp.sqrt(x)
+
+
+@_root.defjvp
+def _root_slope(x: tuple[NativeArray], dx: tuple[NativeArray]) -> tuple[NativeArray, NativeArray]:
+    y = _root(*x)
+    # The slope at zero counts as zero; JAX has infinity there.
+    return y, dx[0] / (2 * jnp.where(y == 0, jnp.inf, y))
+
+
+root: Final = _compiled(_root)
+
+
 # --- Real numbers -------------------------------------------------------------------------------
 
 
@@ -145,27 +160,7 @@ def _sign(x: NativeArray) -> NativeArray:
     return jnp.where(x == 0, 0.0, jnp.sign(x))  # JAX keeps -0.0
 
 
-@jax.jit
-def _floor_divide(x: NativeArray, y: NativeArray) -> NativeArray:
-    quotient = x / y
-    out = jnp.floor_divide(x, y)
-    # JAX gives NaN for an infinite dividend, -1 for an infinite divisor of the other sign, and
-    # zeros without the sign of the quotient; before 0.10, NaN for a divisor of zero.
-    far = ((jnp.isinf(x) ^ jnp.isinf(y)) & ~(jnp.isnan(x) | jnp.isnan(y))) | (y == 0)
-    return jnp.where(far, quotient, jnp.where(out == 0, jnp.copysign(0.0, quotient), out))
-
-
-@jax.jit
-def _remainder(x: NativeArray, y: NativeArray) -> NativeArray:
-    out = jnp.remainder(x, y)
-    return jnp.where(out == 0, jnp.copysign(0.0, y), out)  # a zero has the sign of y
-
-
-_FLOATING: Final[dict[str, Kernel]] = {
-    "floor_divide": _floor_divide,
-    "remainder": _remainder,
-    "sign": _sign,
-}
+_FLOATING: Final[dict[str, Kernel]] = {**slopes.KERNELS, "sign": _sign}
 
 
 # --- Integers -----------------------------------------------------------------------------------
@@ -210,7 +205,10 @@ def of_dtype(name: str, dtype: DType) -> Kernel | None:
 
 
 def sort(x: NativeArray, axis: int, descending: bool, stable: bool) -> NativeArray:
-    return jnp.sort(x, axis, descending=descending, stable=stable)
+    if not descending:
+        return jnp.sort(x, axis, stable=stable)
+    # Turned round before as well, so that gradients find equal values in their order.
+    return jnp.flip(jnp.sort(jnp.flip(x, axis), axis, stable=stable), axis)
 
 
 def argsort(x: NativeArray, axis: int, descending: bool, stable: bool) -> NativeArray:
@@ -230,11 +228,18 @@ def _of_values(name: str) -> Kernel:
     function = getattr(jnp, name)
 
     def kernel(x: NativeArray) -> NativeArray:
-        if isinstance(x, Tracer):
+        if not isinstance(x, Tracer):
+            return function(x)
+        known: Any = jax.lax.stop_gradient(x)  # jax.grad by itself knows the values
+        if isinstance(known, Tracer):
             raise UnsupportedOpError(
                 f"ops.{name} gives a shape that depends on values, which jit cannot know"
             )
-        return function(x)
+        if name == "nonzero":
+            return function(known)
+        _, indices, *rest = jnp.unique_all(known)
+        values = x.reshape(-1)[indices]
+        return values if name == "unique_values" else (values, indices, *rest)
 
     return kernel
 
@@ -257,5 +262,6 @@ OVERRIDES: Final[dict[str, Kernel]] = (
     | _REDUCTIONS
 )
 OVERRIDES["var"] = var
+OVERRIDES["root"] = root
 OVERRIDES["stop_gradient"] = jax.lax.stop_gradient
 OVERRIDES.update({name: _of_values(name) for name in ("nonzero", "unique_all", "unique_values")})

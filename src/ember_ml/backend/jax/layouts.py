@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 
 from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.tensor.layout import Layout, Plan, plan_of
@@ -31,6 +32,8 @@ def read(root: NativeArray, layout: Layout) -> NativeArray:
     if found is None:
         return _gather(root, np.int64(layout.offset), layout.shape, layout.strides)
     plan, starts = found
+    if isinstance(root, Tracer):
+        return _traced(root, tuple(starts), plan)
     return _slice(root, np.array(starts, dtype=np.int64), plan)
 
 
@@ -52,6 +55,21 @@ def _slice(root: NativeArray, starts: NativeArray, plan: Plan) -> NativeArray:
     part = part[tuple(slice(None, None, step) for step in plan.steps)]
     part = jnp.flip(part, plan.turned) if plan.turned else part
     return jnp.broadcast_to(part.transpose(plan.permutation).reshape(plan.core), plan.shape)
+
+
+def _traced(root: NativeArray, starts: Shape, plan: Plan) -> NativeArray:
+    """The same within a program that is traced, where no step is wanted that does nothing."""
+    part = root if root.shape == plan.root else root.reshape(plan.root)
+    if plan.extents != plan.root or any(step != 1 for step in plan.steps):
+        ends = tuple(a + n for a, n in zip(starts, plan.extents, strict=True))
+        part = lax.slice(part, starts, ends, plan.steps)
+    if plan.turned:
+        part = lax.rev(part, plan.turned)
+    if plan.permutation != tuple(range(part.ndim)):
+        part = lax.transpose(part, plan.permutation)
+    if part.shape != plan.core:
+        part = part.reshape(plan.core)
+    return part if part.shape == plan.shape else jnp.broadcast_to(part, plan.shape)
 
 
 def _update(root: NativeArray, value: NativeArray, starts: NativeArray, plan: Plan) -> NativeArray:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.backend.jax import windows
+from ember_ml.backend.jax.slopes import settled_far
 from ember_ml.backend.portable.network import ARRAYS
 
 __all__ = ["ARRAYS", "OVERRIDES", "compiled"]
@@ -44,19 +45,38 @@ def gelu(x: NativeArray, tanh: bool) -> NativeArray:
     return jax.nn.gelu(x, approximate=False)
 
 
+def relu6(x: NativeArray) -> NativeArray:
+    return hard_tanh(x, 0.0, 6.0)  # of two maxima, each would have half of the gradient at a limit
+
+
+def hard_tanh(x: NativeArray, low: float, high: float) -> NativeArray:
+    return jnp.where(x <= low, low, jnp.where(x >= high, high, x))
+
+
+def soft_shrink(x: NativeArray, size: float) -> NativeArray:
+    return jnp.where(jnp.abs(x) <= size, 0.0, x - jnp.sign(x) * size)
+
+
+def mish(x: NativeArray) -> NativeArray:
+    return x * jnp.tanh(jax.nn.softplus(x))
+
+
 def softplus(x: NativeArray, beta: float, limit: float) -> NativeArray:
     scaled = x * beta
     return jnp.where(scaled > limit, x, jnp.logaddexp(scaled, 0.0) / beta)
 
 
 _DIRECT: Final[dict[str, Kernel]] = {
-    "gelu": gelu,
+    "gelu": settled_far(gelu, 100.0),
+    "hard_tanh": hard_tanh,
     "log_sigmoid": jax.nn.log_sigmoid,
     "log_softmax": jax.nn.log_softmax,
+    "mish": settled_far(mish, 1e3),
     "relu": jax.nn.relu,
-    "relu6": jax.nn.relu6,
+    "relu6": relu6,
     "sigmoid": jax.nn.sigmoid,
-    "silu": jax.nn.silu,
+    "silu": settled_far(jax.nn.silu, 1e3),
+    "soft_shrink": soft_shrink,
     "softmax": jax.nn.softmax,
     "softplus": softplus,
     **windows.KERNELS,

@@ -1,7 +1,7 @@
 """Special functions on JAX, which keeps them beside its arrays' namespace.
 
 Its gammaln and digamma lose all digits near their roots and digamma has no sign at zero, so these
-two are the portable formulas with JAX's own derivatives.
+two are the portable formulas, with their derivatives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from jax.scipy import special
 
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.backend.portable.special import FORMULAS, Maths
+from ember_ml.backend.portable.special import FORMULAS, Maths, trigamma
 
 __all__ = ["OVERRIDES"]
 
@@ -51,7 +51,8 @@ def _with_slope(name: str, slope: Callable[[NativeArray], NativeArray]) -> Kerne
 
 
 def _trigamma(x: NativeArray) -> NativeArray:
-    return special.polygamma(1, x)
+    wide = _wide(x)  # JAX's own has no value at infinity
+    return trigamma(_maths(wide.dtype), wide).astype(x.dtype)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -61,7 +62,11 @@ def logsumexp(x: NativeArray, axes: tuple[int, ...], keepdims: bool) -> NativeAr
 
 @partial(jax.jit, static_argnums=1)
 def cumulative_logsumexp(x: NativeArray, axis: int) -> NativeArray:
-    return jax.lax.cumlogsumexp(_wide(x), axis).astype(x.dtype)
+    wide = _wide(x)
+    # Before the first number, sums are -inf, which have no difference: values have no slope there.
+    lowest = np.finfo(wide.dtype).min
+    out = jax.lax.cumlogsumexp(jnp.where(wide < lowest, lowest, wide), axis)
+    return jnp.where(out <= lowest, -jnp.inf, out).astype(x.dtype)
 
 
 def _wide(x: NativeArray) -> NativeArray:

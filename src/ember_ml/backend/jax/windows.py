@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Final
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ember_ml.backend.contract import Kernel, NativeArray
+from ember_ml.backend.contract import Backend, Kernel, NativeArray
 from ember_ml.backend.portable import windows
+from ember_ml.backend.portable.window_gradients import LARGEST
 
-__all__ = ["KERNELS", "STEPS"]
+__all__ = ["KERNELS", "LARGEST", "STEPS", "largest"]
 
 Sides = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -118,6 +121,33 @@ def max_pool(
     return _reduced(x, -jnp.inf, lax.max, size, stride, room, dilation)
 
 
+def largest(name: str, backend: Backend) -> Kernel:
+    """A pool of largest values; of several the first has the gradient, as in torch.
+
+    XLA knows only that of windows without gaps, and JAX shares it out between largest values.
+    """
+    xp = backend.kernels
+    forward = max_pool if name == "max_pool" else backend.portable(name)
+    picked = LARGEST[name][0]
+
+    @partial(jax.custom_jvp, nondiff_argnums=(1,))
+    def pool(x: NativeArray, options: tuple[Any, ...]) -> NativeArray:
+        return forward(x, *options)
+
+    @pool.defjvp
+    def slope(options: tuple[Any, ...], primals: Any, tangents: Any) -> Any:
+        (x,), (v,) = primals, tangents
+        y = pool(x, options)
+        return y, picked(xp, v, x, y, *options)
+
+    def kernel(x: NativeArray, *options: Any) -> NativeArray:
+        if name == "max_pool" and options[3] == (1,) * len(options[3]):
+            return max_pool(x, *options)
+        return pool(x, options)
+
+    return kernel
+
+
 def avg_pool(
     x: NativeArray, size: Sides, stride: Sides, pairs: Pairs, ceil: bool, include: bool
 ) -> NativeArray:
@@ -131,7 +161,7 @@ def avg_pool(
 
 
 KERNELS: Final[dict[str, Kernel]] = {
-    kernel.__name__: kernel for kernel in (conv, conv_transpose, max_pool, avg_pool)
+    kernel.__name__: kernel for kernel in (conv, conv_transpose, avg_pool)
 }
 # Steps of portable kernels, which are compiled with these.
 STEPS: Final[dict[str, Kernel]] = {"pad_with": pad_with, "accumulate_at": accumulate_at}

@@ -15,8 +15,11 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
+from ember_ml.backend.compiling import tracing
 from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec, host_memory
+from ember_ml.backend.gradients import TRANSFORMING
 from ember_ml.backend.mlx import (
+    activations,
     elementwise,
     indexing,
     kernels,
@@ -30,9 +33,16 @@ from ember_ml.backend.mlx import (
     summation,
     windows,
 )
+from ember_ml.backend.mlx.compiling import MlxCompiler
 from ember_ml.backend.mlx.control import MlxControl
 from ember_ml.backend.mlx.gradients import MlxGradients
-from ember_ml.backend.mlx.hosting import differentiable, evaluated, host_view, require_values
+from ember_ml.backend.mlx.hosting import (
+    differentiable,
+    evaluated,
+    host_view,
+    require_values,
+    taped_rule,
+)
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError
 from ember_ml.tensor.layout import Layout
@@ -56,6 +66,7 @@ class MlxBackend(Backend):
     namespaces = {"": (mx,), "fft": (mx.fft,)}
     overrides = {
         **elementwise.OVERRIDES,
+        **indexing.OVERRIDES,
         **kernels.OVERRIDES,
         **linearalg.OVERRIDES,
         **network.OVERRIDES,
@@ -70,6 +81,7 @@ class MlxBackend(Backend):
     max_ndim = None
     control_class = MlxControl
     gradients_class = MlxGradients
+    compiler_class = MlxCompiler
 
     def __init__(self, module: Any) -> None:
         gpus = mx.device_count(mx.gpu) if mx.is_available(mx.gpu) else 0
@@ -113,8 +125,12 @@ class MlxBackend(Backend):
             return self.hosted(name, dtype)
         if name in windows.CONVOLUTIONS:
             found = windows.convolution(name, self.portable(name))
+        elif name in windows.LARGEST:
+            found = windows.largest(name, self)
         else:
             found = super().kernel(name, dtype)
+            if name in activations.AROUND:
+                found = activations.AROUND[name](found)
         if dtype in _HALVES and (name in elementwise.WIDE or name in network.WIDE):
             return elementwise.through_float32(found)
         return found
@@ -127,8 +143,7 @@ class MlxBackend(Backend):
         return elementwise.through_float32(found)
 
     def hosted(self, name: str, dtype: DType) -> Kernel:
-        rule = None if dtype.is_complex else linearalg.gradient(name, self.kernels)
-        return differentiable(name, super().hosted(name, dtype), rule)
+        return differentiable(name, super().hosted(name, dtype), taped_rule(self, name))
 
     # --- Arrays -----------------------------------------------------------------------------
 
@@ -162,7 +177,10 @@ class MlxBackend(Backend):
         target = self.native_dtypes[dtype]
         if native.dtype == target:
             return native
-        with self._placed(dtype if dtype is dtypes.float64 else self.dtype_of(native)):
+        own = self.dtype_of(native)
+        with self._placed(dtype if dtype is dtypes.float64 else own):
+            if own.is_inexact and not dtype.is_inexact:
+                native = mx.stop_gradient(native)  # MLX would take steps for a straight line
             return native.astype(target)
 
     def copy(self, native: NativeArray) -> NativeArray:
@@ -190,8 +208,16 @@ class MlxBackend(Backend):
         with self._placed(self.dtype_of(root)):
             return layouts.write(root, layout, value, sole)
 
+    def leaks(self, before: NativeArray, after: NativeArray) -> bool:
+        # MLX tells tracers only by trying to compute them, so this is asked where we trace.
+        return tracing() and evaluated(before) and not evaluated(after)
+
     def is_traced(self, native: NativeArray) -> bool:
         return not evaluated(native)
+
+    def is_differentiated(self, native: NativeArray) -> bool:
+        # Within a transform arrays have values, and nothing tells them from others.
+        return TRANSFORMING.get() or not evaluated(native)
 
     def detach(self, native: NativeArray) -> NativeArray:
         return mx.stop_gradient(native)

@@ -11,6 +11,16 @@ import mlx.core as mx
 from ember_ml.backend import checks
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.mlx.hosting import evaluated
+from ember_ml.backend.mlx.slopes import (
+    choosing,
+    extreme,
+    limited,
+    one,
+    with_pulls,
+    with_slopes,
+    zero,
+)
+from ember_ml.backend.portable.arithmetic import sinc_slope
 from ember_ml.errors import DomainError, IntegerDivisionError
 
 __all__ = [
@@ -181,8 +191,11 @@ _E: Final = mx.array(math.e, dtype=mx.float64)
 _E_REST: Final = 5.318237706605891e-17
 
 
-def exp64(x: Array) -> Array:
+def _exp64(x: Array) -> Array:
     return mx.power(_E, x) * (1 + mx.clip(x, -1000, 1000) * _E_REST)
+
+
+exp64 = with_slopes(_exp64, lambda out, x: out)
 
 
 @mx.custom_function
@@ -203,10 +216,25 @@ sin64.jvp(lambda x, tangent: tangent * cos64(x))
 cos64.jvp(lambda x, tangent: -tangent * sin64(x))
 
 
-def logaddexp64(x: Array, y: Array) -> Array:
+def _share(x: Array, y: Array) -> Array:
+    """exp(x) / (exp(x) + exp(y)); equal infinities share evenly."""
+    gap = mx.where(mx.logical_and(x == y, mx.isinf(x)), mx.zeros_like(x), x - y)
+    if gap.dtype != mx.float64:
+        return mx.sigmoid(gap)
+    return 1 / (1 + exp64(-mx.maximum(gap, -709.0)))  # where exp is finite
+
+
+def _sum_of_exponentials(plain: Kernel) -> Kernel:
+    return with_slopes(plain, lambda out, x, y: _share(x, y), lambda out, x, y: _share(y, x))
+
+
+def _logaddexp64(x: Array, y: Array) -> Array:
     large = mx.maximum(x, y)
     gap = mx.where(x == y, mx.zeros_like(large), -mx.abs(x - y))  # equal infinities have none
     return large + mx.log1p(exp64(gap))
+
+
+logaddexp64 = _sum_of_exponentials(_logaddexp64)
 
 
 # --- float32 and halves -----------------------------------------------------------------------
@@ -224,6 +252,49 @@ def hypot(x: Array, y: Array) -> Array:
     length = scale * mx.sqrt(mx.square(a / scale) + mx.square(b / scale))
     infinite = mx.logical_or(mx.isinf(a), mx.isinf(b))
     return mx.where(infinite, mx.array(math.inf, dtype=length.dtype), length)
+
+
+def _length(x: Array, y: Array) -> Array:
+    """The distance from the origin, and one in the origin itself."""
+    origin = mx.logical_and(x == 0, y == 0)
+    return hypot(mx.where(origin, mx.ones_like(x), x), y)
+
+
+def _base_slope(out: Array, x: Array, y: Array) -> Array:
+    lost = mx.logical_and(x == 0, y == 0).astype(y.dtype)
+    return y * mx.power(x, y - 1 + 2 * lost)
+
+
+def _exponent_slope(out: Array, x: Array, y: Array) -> Array:
+    at_zero = x == 0
+    slope = out * mx.log(mx.where(at_zero, mx.ones_like(x), x))
+    endless = mx.array(-math.inf, dtype=out.dtype)
+    return mx.where(mx.logical_and(at_zero, y < 0), endless, slope)
+
+
+def _copied(out: Array, x: Array, y: Array) -> Array:
+    ones = mx.ones_like(x)
+    return mx.where(x == 0, mx.zeros_like(x), mx.where(signbit(x) == signbit(y), ones, -ones))
+
+
+def sinc(x: Array) -> Array:
+    at_zero = x == 0
+    one = mx.ones_like(x)
+    angle = mx.where(at_zero, one, x) * math.pi
+    sine: Array = sin64(angle) if x.dtype == mx.float64 else mx.sin(angle)
+    return mx.where(at_zero, one, sine / angle)
+
+
+def _sinc_slope(out: Array, x: Array) -> Array:
+    return sinc_slope(mx.where, cos64 if x.dtype == mx.float64 else mx.cos, x, out)
+
+
+def fmax(x: Array, y: Array) -> Array:
+    return mx.where(mx.isnan(x), y, mx.where(mx.isnan(y), x, mx.maximum(x, y)))
+
+
+def fmin(x: Array, y: Array) -> Array:
+    return mx.where(mx.isnan(x), y, mx.where(mx.isnan(y), x, mx.minimum(x, y)))
 
 
 def through_float32(kernel: Kernel) -> Kernel:
@@ -289,24 +360,57 @@ def complex_pow(x: Array, y: Array) -> Array:
     return mx.where(y == 0, mx.ones_like(x), mx.power(x, y))  # MLX gives NaN for 0 ** 0
 
 
+def _complex_base(g: Array, out: Array, x: Array, y: Array) -> Array:
+    lost = mx.logical_and(x == 0, y == 0)
+    power = mx.power(x, mx.where(lost, mx.ones_like(y), y - 1))
+    return g * mx.conj(y * power)
+
+
+def _complex_exponent(g: Array, out: Array, x: Array, y: Array) -> Array:
+    return g * mx.conj(out * mx.log(mx.where(x == 0, mx.ones_like(x), x)))
+
+
+def _across(g: Array, out: Array, x: Array) -> Array:
+    """The part of a gradient across a direction, over the distance; MLX gives zero."""
+    size = mx.abs(x)
+    turn = mx.imag(mx.conj(out) * g) / mx.where(size == 0, mx.ones_like(size), size)
+    return out * _complex(mx.zeros_like(turn), turn)
+
+
 OVERRIDES: Final[dict[str, Kernel]] = {
-    kernel.__name__: kernel
-    for kernel in (
-        signbit,
-        copysign,
-        sign,
-        nextafter,
-        remainder,
-        floor_divide,
-        sin,
-        hypot,
-    )
+    "signbit": signbit,
+    "sign": sign,
+    "sin": sin,
+    "clip": limited,
+    "atan2": with_slopes(
+        mx.arctan2,
+        lambda out, x, y: y / _length(x, y) / _length(x, y),
+        lambda out, x, y: -x / _length(x, y) / _length(x, y),
+    ),
+    "copysign": with_slopes(copysign, _copied, zero),
+    "floor_divide": with_slopes(floor_divide, zero, zero),
+    "fmax": choosing(fmax, mx.greater_equal),
+    "fmin": choosing(fmin, mx.less_equal),
+    "hypot": with_slopes(
+        hypot, lambda out, x, y: x / _length(x, y), lambda out, x, y: y / _length(x, y)
+    ),
+    "logaddexp": _sum_of_exponentials(mx.logaddexp),
+    "maximum": extreme(mx.maximum, mx.less),
+    "minimum": extreme(mx.minimum, mx.greater),
+    "nextafter": with_slopes(nextafter, lambda out, x, y: (x != y).astype(out.dtype), zero),
+    "pow": with_slopes(mx.power, _base_slope, _exponent_slope),
+    "sinc": with_slopes(sinc, _sinc_slope),
+    "remainder": with_slopes(remainder, one, lambda out, x, y: -floor_divide(x, y)),
 }
 
 INTEGERS: Final[dict[str, Kernel]] = {
     "floor_divide": integer_floor_divide,
     "remainder": integer_remainder,
     "pow": integer_pow,
+    "fmax": mx.maximum,
+    "fmin": mx.minimum,
+    "maximum": mx.maximum,
+    "minimum": mx.minimum,
     "sign": mx.sign,
     "bitwise_and": _bitwise(mx.bitwise_and),
     "bitwise_left_shift": bitwise_left_shift,
@@ -320,14 +424,19 @@ FLOAT64: Final[dict[str, Kernel]] = {
     "sin": sin64,
     "cos": cos64,
     "logaddexp": logaddexp64,
+    # The derivatives of these go through float32.
+    "log2": with_slopes(mx.log2, lambda out, x: 1 / (x * math.log(2))),
+    "log10": with_slopes(mx.log10, lambda out, x: 1 / (x * math.log(10))),
+    "tan": with_slopes(mx.tan, lambda out, x: 1 + mx.square(out)),
 }
 
 COMPLEX: Final[dict[str, Kernel]] = {
     "expm1": complex_expm1,
-    "sign": complex_sign,
+    "sign": with_pulls(complex_sign, _across),
     "sin": mx.sin,
     "tanh": complex_tanh,
-    "pow": complex_pow,
+    # MLX turns the gradient of the base the wrong way.
+    "pow": with_pulls(complex_pow, _complex_base, _complex_exponent),
 }
 
 # Ops of several steps, which lose digits in 16-bit floats.

@@ -10,10 +10,11 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend import dlpack
-from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.errors import UnsupportedOpError
+from ember_ml.backend.compiling import READ
+from ember_ml.backend.contract import Backend, Kernel, NativeArray
+from ember_ml.errors import TraceError, UnsupportedOpError
 
-__all__ = ["differentiable", "evaluated", "host_view", "require_values"]
+__all__ = ["differentiable", "evaluated", "host_view", "require_values", "taped_rule"]
 
 
 def evaluated(*natives: NativeArray) -> bool:
@@ -28,6 +29,8 @@ def evaluated(*natives: NativeArray) -> bool:
             return False
         raise
     except RuntimeError as error:
+        if "without a primitive" in str(error):
+            return False  # what a compiled function let out, after it was compiled
         if "in current thread" not in str(error):
             raise
         raise UnsupportedOpError(
@@ -40,7 +43,7 @@ def evaluated(*natives: NativeArray) -> bool:
 def require_values(native: NativeArray) -> None:
     """Compute a lazy array, or say why that cannot be."""
     if not evaluated(native):
-        raise UnsupportedOpError("an array has no values while mx.compile or mx.vmap traces")
+        raise TraceError(f"{READ}; mx.compile or mx.vmap traces it")
 
 
 def host_view(native: NativeArray) -> np.ndarray[Any, Any]:
@@ -63,8 +66,8 @@ def host_view(native: NativeArray) -> np.ndarray[Any, Any]:
     return array
 
 
-def differentiable(name: str, kernel: Kernel, rule: Callable[..., Any] | None) -> Kernel:
-    """A hosted kernel with its rule `rule(inputs, cotangents, outputs)`, or without gradient.
+def differentiable(name: str, kernel: Kernel, rule: Callable[..., Any]) -> Kernel:
+    """A hosted kernel with its rule `rule(inputs, cotangents, outputs)`.
 
     MLX would take the result of a plain one for a constant, and its gradient for zero.
     """
@@ -81,6 +84,41 @@ def differentiable(name: str, kernel: Kernel, rule: Callable[..., Any] | None) -
         raise UnsupportedOpError(f"ops.{name} has no such gradient on the 'mlx' backend")
 
     custom = mx.custom_function(run)
-    custom.vjp(rule or refuse)
+    custom.vjp(rule)
     custom.jvp(refuse)
     return custom
+
+
+def taped_rule(backend: Backend, name: str) -> Callable[..., Any]:
+    """Our tape's rule of a kernel, as MLX asks for it: `rule(inputs, cotangents, outputs)`."""
+
+    def pull(inputs: Any, cotangents: Any, outputs: Any) -> Any:
+        # What MLX differentiates is built long after backends are loaded, and rules need backends.
+        from ember_ml.autodiff import rules
+        from ember_ml.ops.registry import REGISTRY
+        from ember_ml.tensor.core import fill
+
+        def tensor(native: NativeArray) -> Any:
+            return fill(native, backend.spec_of(native))
+
+        rule = rules.find(name)
+        given = inputs if isinstance(inputs, tuple | list) else (inputs,)
+        op = REGISTRY.get(name)
+        count = sum(isinstance(one, mx.array) for one in given) if op is None else op.arity
+        operands = [tensor(native) for native in given[:count]]
+        several = isinstance(outputs, tuple | list)
+        g, y = (
+            [tensor(native) for native in one] if several else tensor(one)
+            for one in (cotangents, outputs)
+        )
+        args = (y, *operands, *given[count:])
+        if rule.joint is not None:
+            parts = rule.joint(g, (True,) * count, *args)
+        else:
+            parts = [one(g, *args) for one in rule.pulls[:count] if one is not None]
+        found = [None if part is None else part.native for part in parts]
+        if len(given) == 1:
+            return found[0]
+        return (*found, *(None,) * (len(given) - count))
+
+    return pull

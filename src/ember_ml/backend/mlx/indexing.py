@@ -7,16 +7,18 @@ the arrays of integers act on the axes that they meet. Masks become arrays of in
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 import numpy as np
 
+from ember_ml.backend.contract import Kernel
+from ember_ml.backend.gradients import TRANSFORMING
 from ember_ml.backend.mlx.elementwise import batched
 from ember_ml.backend.mlx.hosting import evaluated
 from ember_ml.errors import UnsupportedOpError
 
-__all__ = ["get", "put"]
+__all__ = ["OVERRIDES", "get", "put"]
 
 Array = Any  # mx.array; its operators are untyped
 _ALL = slice(None)
@@ -72,9 +74,18 @@ def put(x: Array, key: tuple[Any, ...], value: Array) -> Array:
     value = _fit(value, (*rest[: plan.place], *common, *rest[plan.place :]))
     if not value.size:
         return target
-    front[tuple(plan.arrays)] = _moved(value, len(common), plan.place, 0)
+    value = _moved(value, len(common), plan.place, 0)
+    front[tuple(plan.arrays)] = _staying(front, plan.arrays, value) if TRANSFORMING.get() else value
     target[plan.basic] = _from_front(front, plan.axes)
     return target
+
+
+def _staying(front: Array, arrays: list[Array], value: Array) -> Array:
+    """A value whose gradient, where a place is named twice, goes to the element that stays."""
+    places = mx.zeros(front.shape, dtype=mx.int64)
+    numbers = mx.arange(1, value.size + 1, dtype=mx.int64).reshape(value.shape)
+    places[tuple(arrays)] = numbers
+    return mx.where(places[tuple(arrays)] == numbers, value, mx.stop_gradient(value))
 
 
 def _fit(value: Array, shape: tuple[int, ...]) -> Array:
@@ -145,7 +156,7 @@ def _span(item: Any) -> int:
 def _integers(item: Array) -> list[Array]:
     """The arrays of integers for an array of integers or a mask."""
     if not _is_mask(item):
-        return [item]
+        return [mx.stop_gradient(item)]
     if not evaluated(item):
         raise UnsupportedOpError(
             "a mask chooses as many elements as it has true values, which are unknown "
@@ -172,3 +183,23 @@ def _moved(x: Array, count: int, source: int, target: int) -> Array:
     rest = [i for i in range(x.ndim) if not source <= i < source + count]
     order = [*rest[:target], *range(source, source + count), *rest[target:]]
     return mx.permute_dims(x, tuple(order))
+
+
+# MLX asks for gradients by indices too, where these were worked out from what it differentiates
+# by, and has none.
+
+
+def take(x: Array, indices: Array, axis: int) -> Array:
+    if not x.size or not indices.size:
+        # The gradient of what is empty ends the process, or is refused.
+        return mx.zeros((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), dtype=x.dtype)
+    return mx.take(x, mx.stop_gradient(indices), axis)
+
+
+def take_along_axis(x: Array, indices: Array, axis: int) -> Array:
+    if not x.size or not indices.size:
+        return mx.zeros(indices.shape, dtype=x.dtype)
+    return mx.take_along_axis(x, mx.stop_gradient(indices), axis)
+
+
+OVERRIDES: Final[dict[str, Kernel]] = {"take": take, "take_along_axis": take_along_axis}

@@ -6,6 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ember_ml.backend.compiling import tracing
 from ember_ml.backend.mlx.elementwise import batched
 from ember_ml.backend.mlx.hosting import require_values
 from ember_ml.tensor.layout import Layout, Plan, plan_of
@@ -28,6 +29,7 @@ def write(root: Array, layout: Layout, value: Array, sole: bool) -> Array:
     root, value = batched(root, value), batched(value, root)
     if not layout.size:
         return root
+    sole = sole and not tracing()  # the function may be traced again with the same array
     # Writing to an item gives the object another array; others who hold it keep the old one.
     target = root if sole else mx.reshape(root, root.shape)
     shape = tuple(root.shape)
@@ -47,8 +49,9 @@ def write(root: Array, layout: Layout, value: Array, sole: bool) -> Array:
     if taken != shape:
         target = mx.reshape(target, shape)
     # At once: another thread could not, writes that wait would pile up, and what is traced, which
-    # has no values, must not come into memory that stays.
-    require_values(target)
+    # has no values, must not come into memory that stays. Where em.jit traces, storages see to it.
+    if not tracing():
+        require_values(target)
     return target
 
 

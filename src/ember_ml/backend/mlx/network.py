@@ -8,16 +8,39 @@ from typing import Any, Final
 import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
+from ember_ml.backend.gradients import TRANSFORMING
 from ember_ml.backend.mlx import windows
 from ember_ml.backend.mlx.elementwise import exp64
 from ember_ml.backend.portable.network import KERNELS
 
-__all__ = ["FLOAT64", "OVERRIDES", "PORTABLE64", "WIDE"]
+__all__ = ["FLOAT64", "OVERRIDES", "PORTABLE64", "WIDE", "sigmoid64", "softplus_of_one"]
 
 Array = Any  # mx.array; its operators are untyped
 
 
 # --- Activations ------------------------------------------------------------------------------
+
+
+# Where both are equal MLX's extremes take the second, the limit, which is right for these.
+
+
+def relu(x: Array) -> Array:
+    return mx.maximum(x, 0.0)
+
+
+def relu6(x: Array) -> Array:
+    return mx.minimum(mx.maximum(x, 0.0), 6.0)
+
+
+def hard_tanh(x: Array, low: float, high: float) -> Array:
+    return mx.minimum(mx.maximum(x, low), high)
+
+
+def soft_shrink(x: Array, size: float) -> Array:
+    out = x - hard_tanh(x, -size, size)
+    if not TRANSFORMING.get():
+        return out
+    return mx.where(mx.abs(x) <= size, mx.zeros_like(x), out)
 
 
 def softmax(x: Array, axis: int) -> Array:
@@ -39,7 +62,7 @@ softplus64.vjp(lambda x, cotangent, _: cotangent * sigmoid64(x))
 softplus64.jvp(lambda x, tangent: tangent * sigmoid64(x))
 
 
-def _softplus(x: Array) -> Array:
+def softplus_of_one(x: Array) -> Array:
     """log(exp(x) + 1)."""
     if x.dtype == mx.float64:
         return softplus64(x)
@@ -47,12 +70,12 @@ def _softplus(x: Array) -> Array:
 
 
 def log_sigmoid(x: Array) -> Array:
-    return -_softplus(-x)
+    return -softplus_of_one(-x)
 
 
 def softplus(x: Array, beta: float, limit: float) -> Array:
     scaled = x * beta
-    return mx.where(scaled > limit, x, _softplus(scaled) / beta)
+    return mx.where(scaled > limit, x, softplus_of_one(scaled) / beta)
 
 
 # --- Attention --------------------------------------------------------------------------------
@@ -139,7 +162,11 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
     "scaled_dot_product_attention": scaled_dot_product_attention,
+    "hard_tanh": hard_tanh,
     "log_sigmoid": log_sigmoid,
+    "relu": relu,
+    "relu6": relu6,
+    "soft_shrink": soft_shrink,
     "softmax": softmax,
     "softplus": softplus,
     **windows.KERNELS,

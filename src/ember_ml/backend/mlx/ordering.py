@@ -21,7 +21,10 @@ def bin_sum(index: Array, weights: Array | None, length: int) -> Array:
     """How often each of 0 to length - 1 stands in `index`, or the sum of the weights there."""
     values = mx.ones_like(index) if weights is None else weights
     bins = mx.zeros((length,), dtype=values.dtype)
-    return bins.at[index].add(values) if index.size else bins  # MLX refuses to add nothing
+    if not index.size:
+        return bins  # MLX refuses to add nothing
+    # MLX has no gradient by indices, and asks for it where these come from what it knows.
+    return bins.at[mx.stop_gradient(index)].add(values)
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {

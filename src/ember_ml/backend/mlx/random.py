@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
+from ember_ml.errors import GradientError
 
 __all__ = ["OVERRIDES"]
 
@@ -51,7 +53,25 @@ def random_numbers(key: Array, count: int) -> Array:
     return mx.arange(count, dtype=mx.int32)
 
 
+def random_constant(reason: Callable[[], str], drawn: Array, *parameters: Array) -> Array:
+    """What was drawn; a gradient that comes to it raises an error, where MLX would give zeros."""
+
+    def refuse(*args: Any) -> Any:
+        raise GradientError(reason())
+
+    kernel = mx.custom_function(lambda drawn, *parameters: drawn)
+    kernel.vjp(refuse)
+    kernel.jvp(refuse)
+    return kernel(drawn, *parameters)
+
+
 OVERRIDES: Final[dict[str, Kernel]] = {
     kernel.__name__: kernel
-    for kernel in (random_native_uniform, random_native_normal, random_native_bits, random_numbers)
+    for kernel in (
+        random_native_uniform,
+        random_native_normal,
+        random_native_bits,
+        random_numbers,
+        random_constant,
+    )
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import mlx.core as mx
@@ -25,12 +26,14 @@ def _places(
     """Values with their scattered axis in front, where they go, and the shape of the result."""
     if not values_known(indices) or require_range(name, np.asarray(indices), size):
         indices = mx.where(indices < 0, indices + size, indices)
+    indices = mx.stop_gradient(indices)  # MLX has no gradient by indices, and asks for it
     if indices.ndim == 1:
         front = mx.moveaxis(values, axis, 0)
         return front, indices, (size, *front.shape[1:])
     stride, offsets = flat_parts(values.shape, axis, size)
     flat = indices * stride + mx.array(offsets)
-    return values.reshape(-1), flat.reshape(-1), (values.size // max(values.shape[axis], 1) * size,)
+    lines = math.prod(side for place, side in enumerate(values.shape) if place != axis)
+    return values.reshape(-1), flat.reshape(-1), (lines * size,)
 
 
 def _back(out: Array, like: Array, indices: Array, axis: int, size: int) -> Array:
@@ -40,7 +43,8 @@ def _back(out: Array, like: Array, indices: Array, axis: int, size: int) -> Arra
 
 
 def _sum(front: Array, places: Array, shape: tuple[int, ...]) -> Array:
-    return mx.zeros(shape, dtype=front.dtype).at[places].add(front)
+    out = mx.zeros(shape, dtype=front.dtype)
+    return out.at[places].add(front) if front.size else out  # MLX refuses to add nothing
 
 
 @mx.custom_function
@@ -59,6 +63,8 @@ def _product_vjp(primals: Any, cotangent: Array, output: Array) -> tuple[Array, 
     left = _sum(ones, places, target.shape)[places] - ones
     nothing = mx.zeros_like(front)
     others = mx.where(left == 0, rest[places] / filled, nothing)
+    if others.dtype == mx.complex64:
+        others = mx.conjugate(others)
     return cotangent[places] * others, mx.zeros_like(places), mx.zeros_like(target)
 
 

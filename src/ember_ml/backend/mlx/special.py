@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.mlx.elementwise import exp64, logaddexp64, sin64
-from ember_ml.backend.portable.special import FORMULAS, Maths
+from ember_ml.backend.portable.special import FORMULAS, Maths, trigamma
 
 __all__ = ["OVERRIDES"]
 
@@ -73,6 +73,8 @@ def _bell(x: Array) -> Array:
 def logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     if not axes:
         return mx.array(x)
+    if not x.size:  # MLX refuses to reduce nothing, also along other axes
+        return mx.sum(x, axis=axes, keepdims=keepdims)
     if x.dtype != mx.float64:
         return mx.logsumexp(x.astype(mx.float32), axes, keepdims).astype(x.dtype)
     largest = mx.stop_gradient(mx.max(x, axis=axes, keepdims=True))
@@ -82,8 +84,15 @@ def logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 
 def cumulative_logsumexp(x: Array, axis: int) -> Array:
-    if x.dtype != mx.float64:
-        return mx.logcumsumexp(x.astype(mx.float32), axis=axis).astype(x.dtype)
+    wide = x if x.dtype == mx.float64 else x.astype(mx.float32)
+    # Before the first number, sums are -inf, which have no difference: values have no slope there.
+    lowest = mx.array(float(mx.finfo(wide.dtype).min), dtype=wide.dtype)
+    wide = mx.where(wide < lowest, lowest, wide)
+    out = _running(wide, axis) if x.dtype == mx.float64 else mx.logcumsumexp(wide, axis=axis)
+    return mx.where(out <= lowest, mx.array(-math.inf, dtype=out.dtype), out).astype(x.dtype)
+
+
+def _running(x: Array, axis: int) -> Array:
     step = 1
     while step < x.shape[axis]:  # each step adds what lies twice as far back
         gap = mx.full((*x.shape[:axis], step, *x.shape[axis + 1 :]), -math.inf, dtype=x.dtype)
@@ -99,5 +108,6 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "erf": _with_slope("erf", lambda x, out: _bell(x)),
     "erfc": _with_slope("erfc", lambda x, out: -_bell(x)),
     "erfinv": _with_slope("erfinv", lambda x, out: 1 / _bell(out)),
+    "digamma": _with_slope("digamma", lambda x, out: _run(trigamma, x)),
     "lgamma": _with_slope("lgamma", lambda x, out: _run(FORMULAS["digamma"], x)),
 }

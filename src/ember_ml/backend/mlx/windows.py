@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import mlx.core as mx
 
-from ember_ml.backend.contract import Kernel
+from ember_ml.backend.contract import Backend, Kernel
 from ember_ml.backend.mlx.elementwise import batched
+from ember_ml.backend.portable.window_gradients import LARGEST
 
-__all__ = ["CONVOLUTIONS", "KERNELS", "convolution"]
+__all__ = ["CONVOLUTIONS", "KERNELS", "LARGEST", "convolution", "largest"]
 
 Array = Any  # mx.array; its operators are untyped
 Sides = tuple[int, ...]
@@ -61,6 +63,9 @@ def transposes(*args: Any) -> bool:
     """True where MLX has the transposed convolution: it cuts nothing off."""
     weight, pairs, more, dilation = args[1], args[4], args[5], args[6]
     room = zip(weight.shape[2:], dilation, pairs, more, strict=True)
+    # The gradient by its input is too short where more is added than a step.
+    if any(extra >= step for extra, step in zip(more, args[3], strict=True)):
+        return False
     return fits(*args) and all(
         low <= (size - 1) * gap and high - extra <= (size - 1) * gap
         for size, gap, (low, high), extra in room
@@ -111,3 +116,25 @@ def convolution(name: str, portable: Kernel) -> Kernel:
     """The kernel of a convolution, portable where MLX has none for its arguments."""
     own, suits = CONVOLUTIONS[name]
     return lambda *args: own(*args) if suits(*args) else portable(*args)
+
+
+def largest(name: str, backend: Backend) -> Kernel:
+    """A pool of largest values; of several the first has the gradient, as in torch.
+
+    MLX gives it to the last of those that it compares, or shares it out.
+    """
+    xp, forward = backend.kernels, backend.portable(name)
+    picked, pulled = LARGEST[name]
+
+    @lru_cache(maxsize=64)
+    def pool(*options: Any) -> Kernel:
+        @mx.custom_function
+        def kernel(x: Array) -> Array:
+            return forward(x, *options)
+
+        kernel.vjp(lambda x, g, y: pulled(xp, g, x, y, *options))
+        kernel.jvp(lambda x, v: picked(xp, v, x, forward(x, *options), *options))
+        made: Kernel = kernel
+        return made
+
+    return lambda x, *options: pool(*options)(x)

@@ -14,6 +14,7 @@ from ember_ml.backend.numpy import (
     kernels,
     layouts,
     linearalg,
+    losses,
     network,
     ordering,
     random,
@@ -21,6 +22,7 @@ from ember_ml.backend.numpy import (
     signal,
     special,
 )
+from ember_ml.backend.numpy.gradients import NumpyGradients
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
@@ -32,6 +34,7 @@ __all__ = ["NumpyBackend", "load"]
 _MOVES = frozenset(
     (
         "broadcast_to",
+        "clip",
         "concat",
         "flip",
         "matrix_transpose",
@@ -69,8 +72,10 @@ class NumpyBackend(Backend):
         | random.OVERRIDES
         | signal.OVERRIDES
         | network.OVERRIDES
+        | losses.OVERRIDES
     )
     mutable = True
+    gradients_class = NumpyGradients
     reverses = True
     settles = True
     checks_indices = True

@@ -146,6 +146,29 @@ def remainder(x: Array, y: Array) -> Any:
     return np.remainder(x, y)
 
 
+# The integers with the bits of a dtype.
+_BITS: Final = {np.dtype(c): np.dtype(f"i{np.dtype(c).itemsize}") for c in "efdF"}
+_MANY: Final = 2048
+
+
+def where(mask: Array, x: Array, y: Array) -> Any:
+    """np.where guesses each element anew; to be zero or not is a product of bits with 1 or 0."""
+    if mask.size > _MANY:
+        bits = _BITS.get(x.dtype)
+        if bits is not None:
+            if not y.ndim and not y.view(bits):  # zero, and not -0.0
+                return np.multiply(x.view(bits), mask).view(x.dtype)
+            if not x.ndim and not x.view(bits):
+                return np.multiply(y.view(bits), ~mask).view(y.dtype)
+    return np.where(mask, x, y)
+
+
+def clip(x: Array, low: Array | None, high: Array | None) -> Any:
+    if low is not None:
+        x = np.maximum(x, low)
+    return x if high is None else np.minimum(x, high)
+
+
 def _no_zero(name: str, y: Array) -> None:
     if not np.logical_and.reduce(y, axis=None):
         raise IntegerDivisionError(f"ops.{name} got an integer divisor of zero")
@@ -311,6 +334,7 @@ NOISY: Final = frozenset(
         "prod",
         "reciprocal",
         "remainder",
+        "root",
         "sign",
         "sin",
         "sinh",
@@ -364,6 +388,8 @@ OVERRIDES: Final[dict[str, Kernel]] = {
             round,
             floor_divide,
             remainder,
+            where,
+            clip,
             pow,
             popcount,
             imag,
@@ -381,13 +407,14 @@ OVERRIDES: Final[dict[str, Kernel]] = {
             repeat,
         )
     },
+    "root": np.sqrt,
     "ceil": _integers_stay(np.ceil),
     "floor": _integers_stay(np.floor),
     "trunc": _integers_stay(np.trunc),
     "fft.irfft": _transform(np.fft.irfft),
     "fft.hfft": _transform(np.fft.hfft),
     "fft.irfftn": _transform(np.fft.irfftn),
-    **{f"linalg.{name}": _finite(name) for name in ("eigh", "eigvalsh", "svd", "svdvals")},
+    **{f"linalg.{name}": _finite(name) for name in ("eigh", "eigvalsh", "pinv", "svd", "svdvals")},
     "linalg.cholesky": cholesky,
     "linalg.eig": eig,
     "linalg.eigvals": eigvals,

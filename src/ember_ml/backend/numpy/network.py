@@ -76,7 +76,7 @@ def _normalized(
 
 
 def relu(x: Array) -> Array:
-    return np.maximum(x, 0)  # type: ignore[no-any-return]  # of the dtype of x
+    return np.maximum(x, 0)
 
 
 def filled(value: Array, shape: tuple[int, ...]) -> Array:

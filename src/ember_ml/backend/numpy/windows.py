@@ -10,6 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.backend.portable import windows
+from ember_ml.backend.portable.window_gradients import framed
 
 __all__ = ["KERNELS"]
 
@@ -42,11 +43,15 @@ def _views(
     """All windows as a view (samples, channels, *kernel, *out), and the lengths of `out`."""
     out = windows.lengths(x.shape[2:], kernel, stride, pairs, dilation)
     padded = pad_with(x, ((0, 0), (0, 0), *pairs), 0.0)
+    return _seen(padded, kernel, stride, dilation, out), out
+
+
+def _seen(padded: Array, kernel: Sides, stride: Sides, dilation: Sides, out: Sides) -> Array:
     steps = padded.strides
     gaps = (step * gap for step, gap in zip(steps[2:], dilation, strict=True))
     strides = (step * count for step, count in zip(steps[2:], stride, strict=True))
-    shape = (*x.shape[:2], *kernel, *out)
-    return as_strided(padded, shape, (*steps[:2], *gaps, *strides), writeable=False), out
+    shape = (*padded.shape[:2], *kernel, *out)
+    return as_strided(padded, shape, (*steps[:2], *gaps, *strides), writeable=False)
 
 
 def unfold(x: Array, kernel: Sides, stride: Sides, pairs: Pairs, dilation: Sides) -> Array:
@@ -112,6 +117,38 @@ def _by_channel(seen: Array, weight: Array, groups: int, out: Sides) -> Array:
     return made.reshape(samples, results, *out)
 
 
+def conv_weight(
+    x: Array,
+    g: Array,
+    kernel: Sides,
+    stride: Sides,
+    pairs: Pairs,
+    dilation: Sides,
+    groups: int,
+    last: bool,
+) -> Array:
+    """Some samples at a time, as in the convolution itself."""
+    if last:
+        x, g = np.moveaxis(x, -1, 1), np.moveaxis(g, -1, 1)
+    samples, results, *out = g.shape
+    key, room = framed(x, kernel, stride, pairs, dilation, tuple(out))
+    padded = pad_with(x[key], ((0, 0), (0, 0), *room), 0.0)
+    seen = _seen(padded, kernel, stride, dilation, tuple(out))
+    inner, count = x.shape[1] // groups * math.prod(kernel), math.prod(out)
+    made = np.zeros((groups, inner, results // groups), np.result_type(x, g))
+    each = max(min(_COLUMNS // max(count, 1), samples), 1)
+    turned = np.moveaxis(seen, 0, -1 - len(out))
+    rows = np.moveaxis(g, 0, 1)
+    whole = (slice(None),) * (1 + len(out))
+    for first in range(0, samples, each):
+        some = min(each, samples - first)
+        part = np.ascontiguousarray(turned[(*whole, slice(first, first + some))])
+        columns = part.reshape(groups, inner, some * count)
+        came = rows[:, first : first + some].reshape(groups, results // groups, some * count)
+        made += np.matmul(columns, came.swapaxes(-1, -2))
+    return made.swapaxes(-1, -2).reshape(results, x.shape[1] // groups, *kernel)
+
+
 KERNELS: Final[dict[str, Kernel]] = {
-    kernel.__name__: kernel for kernel in (pad_with, accumulate_at, unfold, conv)
+    kernel.__name__: kernel for kernel in (pad_with, accumulate_at, unfold, conv, conv_weight)
 }

@@ -30,13 +30,13 @@ def relu_squared(xp: Kernels, x: NativeArray) -> NativeArray:
 
 
 def leaky_relu(xp: Kernels, x: NativeArray, negative_slope: float) -> NativeArray:
-    return xp.where(x >= 0, x, x * negative_slope)
+    return xp.where(x > 0, x, x * negative_slope)
 
 
 def prelu(xp: Kernels, x: NativeArray, weight: NativeArray) -> NativeArray:
     if x.ndim > 1:
         weight = xp.reshape(weight, (-1, *(1,) * (x.ndim - 2)))
-    return xp.where(x >= 0, x, x * xp.reshape(weight, () if not x.ndim else tuple(weight.shape)))
+    return xp.where(x > 0, x, x * xp.reshape(weight, () if not x.ndim else tuple(weight.shape)))
 
 
 def threshold(xp: Kernels, x: NativeArray, limit: float, value: float) -> NativeArray:

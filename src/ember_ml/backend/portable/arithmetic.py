@@ -8,7 +8,7 @@ from typing import Final
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
 from ember_ml.backend.portable.standard import choose
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "sinc_slope"]
 
 
 def _known(name: str) -> Kernel:
@@ -44,6 +44,20 @@ def sinc(xp: Kernels, x: NativeArray) -> NativeArray:
     one = xp.full((), 1, x)
     angle = xp.multiply(choose(xp, zero, one, x), xp.full((), math.pi, x))
     return choose(xp, zero, one, xp.divide(xp.sin(angle), angle))
+
+
+def sinc_slope(where: Kernel, cos: Kernel, x: NativeArray, y: NativeArray) -> NativeArray:
+    """The derivative of sinc, y: (cos(pi x) - y) / x, which cancels near zero: there, its series.
+
+    It takes whatever has operators, tensors as well.
+    """
+    square = x * x
+    small = square < 0.0025
+    wide = where(small, x * 0.0 + 1.0, x)
+    far = (cos(wide * math.pi) - y) / wide
+    angle = where(small, square, x * 0.0) * math.pi**2
+    series = ((angle * (1 / 45360) - 1 / 840) * angle + 1 / 30) * angle - 1 / 3
+    return where(small, series * x * math.pi**2, far)
 
 
 KERNELS: Final[dict[str, Kernel]] = {

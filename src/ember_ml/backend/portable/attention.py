@@ -36,19 +36,22 @@ def scaled_dot_product_attention(
     scores = xp.matmul(query * scale, xp.matrix_transpose(key))
     if mask is not None:
         additive = xp.dtype(mask).is_floating
-        scores = scores + mask if additive else xp.where(mask, scores, -math.inf)
+        scores = (
+            scores + mask if additive else xp.where(mask, scores, xp.full((), -math.inf, scores))
+        )
     if causal:
         rows, columns = scores.shape[-2:]
-        scores = xp.where(xp.host(np.tri(rows, columns, dtype=bool), scores), scores, -math.inf)
+        seen = xp.host(np.tri(rows, columns, dtype=bool), scores)
+        scores = xp.where(seen, scores, xp.full((), -math.inf, scores))
     if not scores.shape[-1]:
         return xp.matmul(scores, value)  # no keys, so zeros
     largest = xp.max(scores, axis=-1, keepdims=True)
     if mask is not None or causal:
-        largest = xp.where(largest == -math.inf, 0.0, largest)
+        largest = xp.where(largest == -math.inf, xp.full((), 0.0, largest), largest)
     weights = xp.exp(scores - largest)
     total = xp.sum(weights, axis=-1, keepdims=True)
     if mask is not None or causal:
-        total = xp.where(total == 0, 1.0, total)
+        total = xp.where(total == 0, xp.full((), 1.0, total), total)
     # Fewer numbers are divided after the product than before, unless rows are short.
     return xp.matmul(weights, value) / total
 

@@ -10,6 +10,7 @@ from ember_ml.backend.portable import (
     attention,
     normalization,
     resizing,
+    window_gradients,
     windows,
 )
 
@@ -21,6 +22,7 @@ KERNELS: Final[dict[str, Kernel]] = {
     **normalization.KERNELS,
     **windows.KERNELS,
     **resizing.KERNELS,
+    **window_gradients.KERNELS,
 }
 # Options follow the arrays: Python values that can be hashed.
 ARRAYS: Final[dict[str, int]] = {
@@ -38,4 +40,5 @@ ARRAYS: Final[dict[str, int]] = {
     "conv": 3,
     "conv_transpose": 3,
     "resample": 1,
+    **window_gradients.ARRAYS,
 }

@@ -97,12 +97,14 @@ def normalize(
 ) -> NativeArray:
     if order == 2:
         # The limit goes under the root, whose gradient at zero is infinite.
-        length = xp.sqrt(xp.maximum(xp.sum(x * x, axis=axis, keepdims=True), eps * eps))
+        least = xp.full((), eps * eps, x)
+        length = xp.sqrt(xp.maximum(xp.sum(x * x, axis=axis, keepdims=True), least))
     elif order == math.inf:
-        length = xp.maximum(xp.max(xp.abs(x), axis=axis, keepdims=True), eps)
+        length = xp.maximum(xp.max(xp.abs(x), axis=axis, keepdims=True), xp.full((), eps, x))
     else:
         total = xp.sum(xp.pow(xp.abs(x), xp.full((), order, x)), axis=axis, keepdims=True)
-        length = xp.pow(xp.maximum(total, eps**order), xp.full((), 1 / order, x))
+        least = xp.full((), eps**order, x)
+        length = xp.pow(xp.maximum(total, least), xp.full((), 1 / order, x))
     return x / length
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
-from ember_ml.backend.portable.windows import own
+from ember_ml.backend.portable.windows import nothing, own
 
-__all__ = ["KERNELS", "nearest"]
+__all__ = ["KERNELS", "nearest", "shares_of"]
 
 Table = np.ndarray[Any, Any]
 
@@ -24,7 +25,7 @@ def nearest(side: int, size: int) -> Table:
 
 
 @lru_cache(maxsize=128)
-def _weights(side: int, size: int, method: str, align: bool) -> tuple[Table, Table]:
+def shares_of(side: int, size: int, method: str, align: bool) -> tuple[Table, Table]:
     """Indices and weights, (results, values)."""
     if align:
         source = np.arange(size) * ((side - 1) / (size - 1) if size > 1 else 0.0)
@@ -53,6 +54,8 @@ def _cubic(distance: Table) -> Table:
 def resample(
     xp: Kernels, x: NativeArray, sizes: tuple[int, ...], method: str, align: bool
 ) -> NativeArray:
+    if not math.prod(x.shape):
+        return nothing(xp, x, (*x.shape[:2], *sizes))
     given = x
     for i, size in enumerate(sizes):
         axis = 2 + i
@@ -62,7 +65,7 @@ def resample(
         if method == "nearest":
             x = xp.take(x, xp.host(nearest(side, size), x), axis)
             continue
-        indices, weights = _weights(side, size, method, align)
+        indices, weights = shares_of(side, size, method, align)
         after = (1,) * (x.ndim - axis - 1)
         total = None
         for place in range(indices.shape[1]):

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from ember_ml import dtypes
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
 
-__all__ = ["FORMULAS", "KERNELS", "Maths", "digamma_near_root"]
+__all__ = ["FORMULAS", "KERNELS", "Maths", "digamma_near_root", "trigamma"]
 
 Array = NativeArray
 
@@ -200,6 +200,33 @@ def _digamma_positive(m: Maths, x: Array) -> Array:
     tail = square * m.polynomial(_DIGAMMA_TAIL64 if m.wide else _DIGAMMA_TAIL32, square)
     far = m.log(m.where(x < two, eight, shifted)) - number(0.5) * inverse - tail
     return m.where(x < two, near, m.where(x < eight, far - steps, far))
+
+
+def trigamma(m: Maths, x: Array) -> Array:
+    """The derivative of digamma, and no kernel: the slope of one.
+
+    Written without a step in place, so that it can be differentiated again; infinite at zero and
+    at negative integers.
+    """
+    number = m.number
+    zero, one = number(0.0), number(1.0)
+    negative = x < zero
+    y = m.where(negative, one - x, x)
+    total = one / (y * y)
+    for k in range(1, 9):
+        part = y + number(float(k))
+        total = total + one / (part * part)
+    # The asymptotic series in 1 / z, for z of at least 9, with Bernoulli's numbers.
+    inverse = one / (y + number(9.0))
+    square = inverse * inverse
+    tail = square * number(7 / 6) - number(691 / 2730)
+    for factor in (5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6):
+        tail = tail * square + number(factor)
+    positive = total + inverse * (one + inverse * (number(0.5) + inverse * tail))
+    # psi'(x) + psi'(1 - x) = (pi / sin(pi x))^2, with the angle from the nearest integer.
+    rest = m.where(negative, x - m.floor(x + number(0.5)), number(0.25))
+    turn = number(math.pi) / m.sin(rest * number(math.pi))
+    return m.where(negative, turn * turn - positive, positive)
 
 
 # --- Coefficients, highest power first --------------------------------------------------------

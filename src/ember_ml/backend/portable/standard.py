@@ -83,12 +83,30 @@ def reciprocal(xp: Kernels, x: NativeArray) -> NativeArray:
     return xp.divide(xp.full((), 1, x), x)
 
 
+def root(xp: Kernels, x: NativeArray) -> NativeArray:
+    """The square root whose slope at zero counts as zero, for deviations and lengths."""
+    return xp.sqrt(x)
+
+
+def filled(xp: Kernels, value: NativeArray, shape: tuple[int, ...]) -> NativeArray:
+    """An array of one value, which is 0-d."""
+    return xp.broadcast_to(value, shape)
+
+
 def stop_gradient(xp: Kernels, x: NativeArray) -> NativeArray:
     return xp._backend.detach(x)
 
 
 def positive(xp: Kernels, x: NativeArray) -> NativeArray:
     return xp._backend.copy(x)
+
+
+def clip(
+    xp: Kernels, x: NativeArray, low: NativeArray | None, high: NativeArray | None
+) -> NativeArray:
+    if low is not None:
+        x = xp.maximum(x, low)
+    return x if high is None else xp.minimum(x, high)
 
 
 def hypot(xp: Kernels, x: NativeArray, y: NativeArray) -> NativeArray:
@@ -114,6 +132,13 @@ def copysign(xp: Kernels, x: NativeArray, y: NativeArray) -> NativeArray:
     return choose(xp, xp.signbit(y), xp.negative(size), size)
 
 
+def euclidean(
+    xp: Kernels, x: NativeArray, *, axis: Any = None, keepdims: bool = False
+) -> NativeArray:
+    """The root of the sum of squares."""
+    return xp.root(xp.sum(xp.square(x), axis=axis, keepdims=keepdims))
+
+
 def _linalg_part(name: str, part: int, *options: Any) -> Kernel:
     def kernel(xp: Kernels, x: NativeArray) -> NativeArray:
         return getattr(xp.linalg, name)(x, *options)[part]
@@ -137,13 +162,17 @@ KERNELS: Final[dict[str, Kernel]] = {
         isin,
         searchsorted,
         reciprocal,
+        filled,
+        root,
         stop_gradient,
         positive,
+        clip,
         hypot,
         signbit,
         copysign,
     )
 } | {
+    "linalg.euclidean": euclidean,
     # Values need no full bases: the reduced factorisation is the cheap one.
     "linalg.svdvals": _linalg_part("svd", 1, False),
     "linalg.eigvals": _linalg_part("eig", 0),

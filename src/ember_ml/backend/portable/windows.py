@@ -15,7 +15,19 @@ import numpy as np
 
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
 
-__all__ = ["KERNELS", "counts_of", "extended", "lengths", "own", "places"]
+__all__ = [
+    "KERNELS",
+    "Pairs",
+    "Sides",
+    "bins",
+    "counts_of",
+    "extended",
+    "lengths",
+    "nothing",
+    "own",
+    "places",
+    "to_first",
+]
 
 Sides = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -83,7 +95,7 @@ def conv(
 ) -> NativeArray:
     """One product of matrices for each group of each sample."""
     if last:
-        x = _to_first(xp, x)
+        x = to_first(xp, x)
     kernel = tuple(weight.shape[2:])
     out = lengths(tuple(x.shape[2:]), kernel, stride, pairs, dilation)
     columns = unfold(xp, x, kernel, stride, pairs, dilation)
@@ -107,7 +119,7 @@ def conv_transpose(
     last: bool,
 ) -> NativeArray:
     if last:
-        x = _to_first(xp, x)
+        x = to_first(xp, x)
     samples, channels, *spatial = x.shape
     inner, kernel = weight.shape[1], tuple(weight.shape[2:])
     matrices = xp.reshape(weight, (groups, channels // groups, inner * math.prod(kernel)))
@@ -147,7 +159,8 @@ def _folded(
     return made[(slice(None), slice(None), *inside)]
 
 
-def _to_first(xp: Kernels, x: NativeArray) -> NativeArray:
+def to_first(xp: Kernels, x: NativeArray) -> NativeArray:
+    """With the channels, which are last, behind the samples."""
     return xp.permute_dims(x, (0, x.ndim - 1, *range(1, x.ndim - 1)))
 
 
@@ -247,7 +260,7 @@ def max_pool_indices(
     out = lengths(spatial, kernel, stride, room, dilation)
     area = math.prod(kernel)
     seen = xp.reshape(xp.take(flat, xp.host(table.reshape(-1), x), 2), (*x.shape[:2], -1, area))
-    best = xp.argmax(seen, -1, True)
+    best = xp._backend.detach(xp.argmax(seen, -1, True))  # MLX asks for a gradient otherwise
     windows = xp.host(np.broadcast_to(table, (1, 1, *table.shape)).copy(), x)
     shape = (*x.shape[:2], *table.shape)
     found = xp.take_along_axis(xp.broadcast_to(windows, shape), best, 3)
@@ -307,7 +320,14 @@ def counts_of(
 # --- Pooling to a given size ------------------------------------------------------------------
 
 
+def nothing(xp: Kernels, x: NativeArray, shape: Sides) -> NativeArray:
+    """What comes of an empty array, and depends on it; MLX's gradient of `take` is fatal there."""
+    return xp.full(shape, 0.0, x) + xp.sum(x, axis=None, keepdims=False)
+
+
 def adaptive_max_pool(xp: Kernels, x: NativeArray, sizes: Sides) -> NativeArray:
+    if not math.prod(x.shape):
+        return nothing(xp, x, (*x.shape[:2], *sizes))
     out = x
     for i, size in enumerate(sizes):
         out = _parts(xp, out, 2 + i, size, None)
@@ -315,6 +335,8 @@ def adaptive_max_pool(xp: Kernels, x: NativeArray, sizes: Sides) -> NativeArray:
 
 
 def adaptive_avg_pool(xp: Kernels, x: NativeArray, sizes: Sides) -> NativeArray:
+    if not math.prod(x.shape):
+        return nothing(xp, x, (*x.shape[:2], *sizes))
     out = x
     for i, size in enumerate(sizes):
         out = _parts(xp, out, 2 + i, size, "mean")
@@ -331,19 +353,21 @@ def _parts(xp: Kernels, x: NativeArray, axis: int, size: int, mean: str | None) 
     if side % size == 0:
         cut = xp.reshape(x, (*shape[:axis], size, side // size, *shape[axis + 1 :]))
         return reduce(cut, axis=axis + 1, keepdims=False)
-    indices, inside, counts = _bins(side, size)
+    indices, inside, counts = bins(side, size)
     seen = xp.take(x, xp.host(indices.reshape(-1), x), axis)
     seen = xp.reshape(seen, (*shape[:axis], *indices.shape, *shape[axis + 1 :]))
     if not mean:
         return xp.max(seen, axis=axis + 1, keepdims=False)  # a part may hold its last value twice
     after = (1,) * (len(shape) - axis - 1)
     mask = xp.host(inside.reshape(*inside.shape, *after), x)
-    total = xp.sum(xp.where(mask, seen, 0.0), axis=axis + 1, keepdims=False)
+    zero = xp.full((), 0.0, x)
+    total = xp.sum(xp.where(mask, seen, zero), axis=axis + 1, keepdims=False)
     return total / xp.cast(xp.host(counts.reshape(-1, *after), x), xp.dtype(x))
 
 
 @lru_cache(maxsize=64)
-def _bins(side: int, size: int) -> tuple[np.ndarray[Any, Any], ...]:
+def bins(side: int, size: int) -> tuple[np.ndarray[Any, Any], ...]:
+    """The indices of each part of an axis, which of them count, and how many do."""
     begin = np.arange(size) * side // size
     end = -(-(np.arange(1, size + 1) * side) // size)
     offsets = begin[:, None] + np.arange(int((end - begin).max(initial=0)))

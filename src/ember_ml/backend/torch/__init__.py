@@ -20,6 +20,7 @@ from torch.utils.dlpack import from_dlpack
 
 from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
+from ember_ml.backend.compiling import FROM_OUTSIDE, READ
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.torch import (
     accelerators,
@@ -39,10 +40,11 @@ from ember_ml.backend.torch import (
     tracing,
     unsigned,
 )
+from ember_ml.backend.torch.compiling import TorchCompiler
 from ember_ml.backend.torch.control import TorchControl
 from ember_ml.backend.torch.gradients import TorchGradients
 from ember_ml.dtypes import DType
-from ember_ml.errors import CopyError, ReadOnlyError
+from ember_ml.errors import CopyError, ReadOnlyError, TraceError
 from ember_ml.tensor.layout import Layout
 
 __all__ = ["TorchBackend", "load"]
@@ -78,6 +80,7 @@ class TorchBackend(Backend):
     records = True
     control_class = TorchControl
     gradients_class = TorchGradients
+    compiler_class = TorchCompiler
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)
@@ -91,6 +94,8 @@ class TorchBackend(Backend):
             return unsigned.kernel(self, name, dtype)
         if name in kernels.HOSTED.get(dtype.kind, ()):
             return self.hosted(name, dtype)
+        if name == "cbrt":
+            return elementwise.cbrt(super().kernel(name, dtype))
         found = elementwise.BY_KIND[dtype.kind].get(name)
         return super().kernel(name, dtype) if found is None else found
 
@@ -112,6 +117,8 @@ class TorchBackend(Backend):
         return made if here else made.to(spec.device)
 
     def to_numpy(self, native: NativeArray, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if tracing.is_fake(native):
+            raise TraceError(f"{READ}; torch traces it")
         plain = _plain(native)
         array = hosting.to_host(plain)
         if copy is None:
@@ -163,8 +170,7 @@ class TorchBackend(Backend):
 
     def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         _require_own_memory(native)
-        if _recorded(native) or hosting.is_borrowed(native):
-            # torch refuses to overwrite what a gradient may need.
+        if hosting.is_borrowed(native):
             native = native.clone()
         elif self.shares_memory(native, value):
             value = value.clone()
@@ -173,7 +179,7 @@ class TorchBackend(Backend):
 
     def assign(self, native: NativeArray, value: NativeArray) -> NativeArray:
         _require_own_memory(native)
-        if _recorded(native) or hosting.is_borrowed(native):
+        if hosting.is_borrowed(native):
             return value
         return native.copy_(value)
 
@@ -189,6 +195,9 @@ class TorchBackend(Backend):
         return first[0] < second[1] and second[0] < first[1]
 
     def is_view(self, native: NativeArray, base: NativeArray) -> bool:
+        if tracing.is_fake(native):  # without an address
+            first, second = native.untyped_storage(), base.untyped_storage()
+            return bool(first._cdata == second._cdata)
         return bool(native.data_ptr() == base.data_ptr())
 
     def copy_memory(self, native: NativeArray) -> NativeArray | None:
@@ -210,6 +219,8 @@ class TorchBackend(Backend):
     def write_layout(
         self, root: NativeArray, layout: Layout, value: NativeArray, sole: bool
     ) -> NativeArray:
+        if tracing.is_outside(root):
+            raise TraceError(FROM_OUTSIDE)
         layouts.write(root, layout, value)
         return root
 
@@ -219,8 +230,15 @@ class TorchBackend(Backend):
     def recording(self, mode: bool) -> AbstractContextManager[Any]:
         return torch.set_grad_enabled(mode)
 
+    def is_recording(self) -> bool:
+        return torch.is_grad_enabled()
+
     def require_grad(self, native: NativeArray) -> NativeArray:
-        return native if native.requires_grad else native.detach().requires_grad_()
+        self.gradients.has_leaves = True
+        if native.requires_grad:
+            return native
+        # A leaf is written to by whoever trains it: in memory of its own.
+        return (native.clone() if self.is_borrowed(native) else native.detach()).requires_grad_()
 
     def detach(self, native: NativeArray) -> NativeArray:
         return native.detach()
@@ -305,13 +323,10 @@ def _plain(native: NativeArray) -> NativeArray:
     return native.resolve_conj().resolve_neg().cpu()
 
 
-def _recorded(native: NativeArray) -> bool:
-    """True where torch would record a write for gradients."""
-    return bool(native.requires_grad) and torch.is_grad_enabled()
-
-
 def _require_own_memory(native: NativeArray) -> None:
-    """Raise ReadOnlyError where several elements are one place in memory."""
+    """Raise where several elements are one place in memory, or the array outlives a trace."""
+    if tracing.is_outside(native):
+        raise TraceError(FROM_OUTSIDE)
     strides = native.stride()
     if 0 not in strides or not native.numel():  # nothing lies anywhere
         return

@@ -7,10 +7,11 @@ from typing import Any, Final
 import torch
 
 from ember_ml.backend.contract import Kernel
+from ember_ml.backend.portable.arithmetic import sinc_slope
 from ember_ml.backend.torch.tracing import readable
 from ember_ml.errors import DomainError
 
-__all__ = ["BY_KIND"]
+__all__ = ["BY_KIND", "cbrt"]
 
 Tensor = torch.Tensor
 
@@ -24,15 +25,112 @@ def sign(x: Tensor) -> Tensor:
 
 def floor_divide(x: Tensor, y: Tensor) -> Tensor:
     # torch gives NaN for an infinite dividend and -1 for an infinite divisor of the other sign,
-    # where the standard keeps the quotient. Its floor_divide has no derivative; floor's is zero.
-    whole = torch.floor_divide(x.detach(), y.detach())
-    infinite = torch.isinf(x) | torch.isinf(y)
-    return torch.floor(torch.where(infinite, torch.divide(x, y), whole))
+    # where the standard keeps the quotient.
+    a, b = x.detach(), y.detach()
+    infinite = torch.isinf(a) | torch.isinf(b)
+    out = torch.where(infinite, torch.floor(torch.divide(a, b)), torch.floor_divide(a, b))
+    # It has no derivative, which should be zero: that of what is never chosen.
+    return torch.where(_TRUE, out, x + y) if x.requires_grad or y.requires_grad else out
 
 
-def remainder(x: Tensor, y: Tensor) -> Tensor:
+def remainder(x: Tensor, y: Tensor) -> Any:
+    if x.requires_grad or y.requires_grad:
+        return _sloped_remainder(x, y)
+    return _remainder(x, y)
+
+
+def _remainder(x: Tensor, y: Tensor) -> Tensor:
     out = torch.remainder(x, y)
     return torch.where(out == 0, torch.copysign(out, y), out)  # zeros have the divisor's sign
+
+
+class _RemainderOf(torch.autograd.Function):
+    """Where the sign of a zero was put right, torch would stop the gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs: Any) -> Any:
+        return _remainder(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (g,), (x, y) = grad_outputs, ctx.saved_tensors
+        return g.sum_to_size(x.shape), (-g * floor_divide(x, y)).sum_to_size(y.shape)
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        (dx, dy), (x, y) = grad_inputs, ctx.saved_tensors
+        out = torch.zeros_like(x) if dx is None else dx
+        return out + 0 * y if dy is None else out - dy * floor_divide(x, y)
+
+
+_sloped_remainder: Final[Kernel] = _RemainderOf.apply
+
+
+def with_slope(function: Kernel, slope: Kernel) -> Kernel:
+    """A function of one operand, whose derivative is a function of the operand and the result."""
+
+    class Sloped(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(*inputs: Any) -> Any:
+            return function(*inputs)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            ctx.save_for_backward(*inputs, output)
+            ctx.save_for_forward(*inputs, output)
+
+        @staticmethod
+        def backward(ctx: Any, *grad_outputs: Any) -> Any:
+            return grad_outputs[0] * slope(*ctx.saved_tensors)
+
+        @staticmethod
+        def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+            return grad_inputs[0] * slope(*ctx.saved_tensors)
+
+    sloped: Kernel = Sloped.apply
+    return lambda x: sloped(x) if x.requires_grad else function(x)
+
+
+def cbrt(portable: Kernel) -> Kernel:
+    """The cube root of an engine without one, with its slopes at zero and infinity."""
+    return with_slope(portable, lambda x, y: 1 / (3 * torch.square(y)))
+
+
+# torch's own derivative is a difference of nearly equal terms near zero.
+sinc: Final = with_slope(torch.sinc, lambda x, y: sinc_slope(torch.where, torch.cos, x, y))
+
+_TRUE: Final = torch.ones((), dtype=torch.bool)
+
+
+def hypot(x: Tensor, y: Tensor) -> Tensor:
+    if not (x.requires_grad or y.requires_grad):
+        return torch.hypot(x, y)
+    # In the origin torch divides zero by zero; there, the slope is zero, as of any norm.
+    origin = (x == 0) & (y == 0)
+    return torch.where(origin, 0.0, torch.hypot(torch.where(origin, 1.0, x), y))
+
+
+def logaddexp(x: Tensor, y: Tensor) -> Tensor:
+    if not (x.requires_grad or y.requires_grad):
+        return torch.logaddexp(x, y)
+    # Equal infinities, such as two chances of zero, share the gradient; torch subtracts them.
+    equal = (x == y) & torch.isinf(x)
+    inner = torch.logaddexp(torch.where(equal, 0.0, x), torch.where(equal, 0.0, y))
+    return torch.where(equal, x * 0.5 + y * 0.5, inner)
+
+
+def _no_imag(x: Tensor) -> Tensor:
+    zeros = torch.zeros_like(x)
+    return torch.where(_TRUE, zeros, x) if x.requires_grad else zeros
 
 
 # --- Integers ---------------------------------------------------------------------------------
@@ -135,7 +233,7 @@ def contract(arrays: list[Tensor], terms: Any, output: Any) -> Any:
 _EXACT: Final[dict[str, Kernel]] = {
     "conj": torch.clone,
     "real": torch.clone,
-    "imag": torch.zeros_like,
+    "imag": _no_imag,
 }
 _INTEGERS: Final[dict[str, Kernel]] = {**_EXACT, "pow": pow, "matmul": matmul}
 
@@ -148,6 +246,9 @@ BY_KIND: Final[dict[str, dict[str, Kernel]]] = {
         "sign": sign,
         "floor_divide": floor_divide,
         "remainder": remainder,
+        "hypot": hypot,
+        "logaddexp": logaddexp,
+        "sinc": sinc,
         "contract": contract,
     },
     "complex floating": {

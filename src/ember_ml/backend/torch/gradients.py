@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import graph
 
-from ember_ml.backend.gradients import Gradients, Natives
+from ember_ml.backend.gradients import FREED, Gradients, Natives, PullBack
+from ember_ml.errors import EmberError, GradientError
 
 if TYPE_CHECKING:
-    from ember_ml.backend.contract import NativeArray
+    from ember_ml.backend.contract import Kernel, NativeArray
     from ember_ml.backend.gradients import Function
 
 __all__ = ["TorchGradients"]
@@ -21,17 +22,113 @@ __all__ = ["TorchGradients"]
 class TorchGradients(Gradients):
     """torch records by itself; here it is asked."""
 
+    def is_recording(self) -> bool:
+        return torch.is_grad_enabled()
+
     def alias(self, native: NativeArray) -> NativeArray:
         if native.requires_grad:
             return native.view_as(native)  # within another derivative: connected, and apart
         return native.detach().requires_grad_()
 
+    def reaches_beyond(self, results: Natives, inputs: Natives) -> bool:
+        own = {id(x) for x in inputs}
+        stack = [x.grad_fn for x in results if x.grad_fn is not None]
+        seen = set(stack)
+        while stack:
+            node = stack.pop()
+            variable = getattr(node, "variable", None)  # of a node at which gradients end
+            if variable is not None:
+                if id(variable) not in own:
+                    return True
+                continue
+            for above, _ in node.next_functions:
+                if above is not None and above not in seen:
+                    seen.add(above)
+                    stack.append(above)
+        return any(x.grad_fn is None and id(x) not in own for x in results)
+
     def pull_back(
-        self, results: Natives, gradients: Natives, inputs: Natives, create: bool
+        self, results: Natives, gradients: Natives, inputs: Natives, create: bool, retain: bool
     ) -> list[Any]:
-        return list(
-            torch.autograd.grad(results, inputs, gradients, create_graph=create, allow_unused=True)
-        )
+        try:
+            found = torch.autograd.grad(
+                results,
+                inputs,
+                gradients,
+                retain_graph=retain or create,
+                create_graph=create,
+                allow_unused=True,
+            )
+        except RuntimeError as error:
+            raise self.explained(error) or error from error
+        return list(found) if create else _apart(found, gradients)
+
+    def backward(
+        self,
+        result: NativeArray,
+        gradient: NativeArray,
+        inputs: Natives | None,
+        retain: bool,
+        create: bool,
+    ) -> None:
+        try:
+            result.backward(gradient, retain_graph=retain, create_graph=create, inputs=inputs)
+        except RuntimeError as error:
+            raise self.explained(error) or error from error
+
+    def explained(self, error: Exception) -> Exception | None:
+        text = str(error)
+        if not isinstance(error, RuntimeError) or isinstance(error, EmberError):
+            return None
+        if "a second time" in text:
+            return GradientError(FREED)
+        if "modified by an inplace operation" in text:
+            return GradientError(
+                "a tensor that a gradient needs was written to after it was used; "
+                f"write to a .copy() instead ({text.partition('Hint')[0].strip()})"
+            )
+        if "in-place" in text or "inplace" in text or "leaf" in text:
+            return GradientError(
+                f"this write would lose gradients; write to a .copy() instead ({text})"
+            )
+        return None
+
+    def pull_rows(
+        self, result: NativeArray, rows: NativeArray, inputs: Natives, create: bool
+    ) -> list[Any] | None:
+        try:
+            found = torch.autograd.grad(
+                result,
+                inputs,
+                rows,
+                retain_graph=True,
+                create_graph=create,
+                allow_unused=True,
+                is_grads_batched=True,
+            )
+        except RuntimeError:  # an op that vmap does not know; where it is no such thing, a loop
+            return None  # fails as well
+        return list(found) if create else _apart(found, (rows,))
+
+    def attached(
+        self, outs: Natives, again: Callable[[Natives | None], PullBack], inputs: Natives
+    ) -> list[Any]:
+        made = _Attached.apply(again, tuple(outs), *inputs)  # type: ignore[no-untyped-call]  # torch's
+        return list(made)
+
+    def refusing(self, kernel: Kernel, text: str) -> Kernel:
+        def run(*args: Any, **options: Any) -> Any:
+            inputs = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
+            if not inputs or not torch.is_grad_enabled():
+                return kernel(*args, **options)
+            with torch.no_grad():
+                out = kernel(*args, **options)
+            many = isinstance(out, tuple | list)
+            given = tuple(out) if many else (out,)
+            outs = _Refused.apply(text, given, *inputs)  # type: ignore[no-untyped-call]  # torch's
+            return type(out)(outs) if many else outs[0]
+
+        return run
 
     def checkpoint(self, function: Function, natives: Natives, offload: bool) -> list[Any]:
         from torch._C._functorch import is_functorch_wrapped_tensor
@@ -52,3 +149,52 @@ class TorchGradients(Gradients):
         self, pack: Callable[[NativeArray], Any], unpack: Callable[[Any], NativeArray]
     ) -> AbstractContextManager[Any]:
         return graph.saved_tensors_hooks(pack, unpack)
+
+
+class _Refused(torch.autograd.Function):
+    """Results that are there already, and that have no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, text: str, outs: tuple[Any, ...], *inputs: Any) -> tuple[Any, ...]:
+        ctx.text = text
+        made = tuple(out.detach() for out in outs)
+        ctx.mark_non_differentiable(*[o for o in made if not o.is_floating_point()])
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise GradientError(ctx.text)
+
+
+class _Attached(torch.autograd.Function):
+    """Results that are there already, with a gradient of their own."""
+
+    @staticmethod
+    def forward(ctx: Any, again: Any, outs: tuple[Any, ...], *inputs: Any) -> tuple[Any, ...]:
+        ctx.again = again
+        ctx.save_for_backward(*inputs)
+        # Objects of their own: the pull-back holds `outs`, and would hold the graph that holds it.
+        return tuple(out.detach() for out in outs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        inputs = ctx.saved_tensors  # raises where one was written to meanwhile
+        pull = ctx.again(inputs if torch.is_grad_enabled() else None)
+        return (None, None, *pull(gradients))
+
+
+def _apart(found: Natives, seeds: Natives) -> list[Any]:
+    """torch hands one tensor to several inputs, or one element of memory for all."""
+    out: list[Any] = []
+    if any(type(g) is not torch.Tensor for g in found if g is not None):
+        return list(found)  # traced: there is no memory yet
+    places = {seed.data_ptr() for seed in seeds}
+    for g in found:
+        if g is not None:
+            place = g.data_ptr()
+            if place in places or (g.dim() and 0 in g.stride()):
+                g = g.clone(memory_format=torch.contiguous_format)
+            else:
+                places.add(place)
+        out.append(g)
+    return out

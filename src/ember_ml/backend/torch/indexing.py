@@ -12,7 +12,7 @@ import torch
 
 from ember_ml.backend.torch.unsigned import as_signed
 
-__all__ = ["get", "put"]
+__all__ = ["get", "put", "turned"]
 
 _ALL = slice(None)
 
@@ -31,6 +31,8 @@ def get(x: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
 
 def put(x: torch.Tensor, key: tuple[Any, ...], value: torch.Tensor) -> None:
     """`x[key] = value`."""
+    if value.requires_grad and any(map(_is_integers, key)):
+        value = _staying(x, key, value)
     if _agreed(key):
         x[key] = value
         return
@@ -45,6 +47,21 @@ def put(x: torch.Tensor, key: tuple[Any, ...], value: torch.Tensor) -> None:
     view.copy_(_turn(work, turned))
 
 
+def _is_integers(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.dtype is not torch.bool
+
+
+def _staying(x: torch.Tensor, key: tuple[Any, ...], value: torch.Tensor) -> torch.Tensor:
+    """A value whose gradient, where a key names a place twice, goes to the element that stays."""
+    places = torch.zeros(x.shape, dtype=torch.int64, device=x.device)
+    shape = get(places, key).shape
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = value[0]
+    numbers = torch.arange(1, shape.numel() + 1, device=x.device).reshape(shape)
+    put(places, key, numbers)
+    return torch.where(get(places, key) == numbers, value, value.detach())
+
+
 def _has_unread(chosen: Any) -> bool:
     """True for a 0-d index, which is there only while it is traced: torch would read its value."""
     return isinstance(chosen, tuple) and any(
@@ -57,7 +74,14 @@ def _indices(chosen: tuple[Any, ...]) -> list[torch.Tensor | None]:
 
 
 def _turn(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
-    return as_signed(x).flip(axes).view(x.dtype) if axes else x
+    return turned(x, axes) if axes else x
+
+
+def turned(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
+    """`x` with some axes in reverse order; torch lacks that for most unsigned integers."""
+    signed: torch.Tensor = as_signed(x)
+    # A view in another dtype, be it the same, has no gradient.
+    return x.flip(axes) if signed is x else signed.flip(axes).view(x.dtype)
 
 
 def _agreed(key: tuple[Any, ...]) -> bool:

@@ -117,6 +117,14 @@ def var(x: Tensor, axes: tuple[int, ...], correction: float, keepdims: bool) -> 
 _mean = _reduction(torch.mean)
 
 
+def root(x: Tensor) -> Tensor:
+    """The square root whose slope at zero counts as zero; torch has infinity there."""
+    if not x.requires_grad:
+        return torch.sqrt(x)
+    zero = x == 0
+    return torch.sqrt(x.masked_fill(zero, 1)).masked_fill(zero, 0)
+
+
 def argmax(x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
     if axis is None:
         return _whole(torch.argmax(_sortable(x)), x, keepdims)
@@ -247,6 +255,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
         for kernel in (
             count_nonzero,
             var,
+            root,
             argmax,
             argmin,
             take,
@@ -271,10 +280,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "positive": torch.clone,  # torch.positive gives its argument
     "linalg.cholesky": cholesky,
     "linalg.solve": solve,
-    **{
-        f"linalg.{name}": _finite(name)
-        for name in ("eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals")
-    },
+    **{f"linalg.{name}": _finite(name) for name in ("eig", "eigvals", "eigvalsh", "svdvals")},
     **{f"fft.{name}": _transform(name) for name in _TRANSFORMS},
 }
 WHOLE: Final[dict[Kernel, Kernel]] = {_sum: torch.sum, _mean: torch.mean}

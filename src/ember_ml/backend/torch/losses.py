@@ -37,6 +37,15 @@ def of_logits(
     )
 
 
+def of_rows(
+    scores: Tensor, classes: Tensor, ignored: int | None, reduction: str, sloped: bool
+) -> tuple[Tensor, None]:
+    """The same for rows of scores; torch looks at the classes and has the slope itself."""
+    number = _NO_CLASS if ignored is None else ignored
+    return cross_entropy(scores, classes, ignore_index=number, reduction=reduction), None
+
+
 OVERRIDES: Final[dict[str, Kernel]] = {
+    "losses.of_rows": of_rows,
     "losses.of_logits": of_logits,
 }

@@ -7,9 +7,12 @@ from typing import Any, Final
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ember_ml.backend.contract import Kernel
+from ember_ml.backend.gradients import NESTING
 from ember_ml.backend.torch import activations, windows
+from ember_ml.errors import GradientError
 
 __all__ = ["OVERRIDES"]
 
@@ -34,9 +37,28 @@ def scaled_dot_product_attention(
         seen = seen.tril()
         mask = mask & seen if mask.dtype is torch.bool else mask.masked_fill(~seen, -torch.inf)
         causal = False
-    return functional.scaled_dot_product_attention(
+    if NESTING.get()[0] > 1:  # within a derivative of a derivative
+        with sdpa_kernel(SDPBackend.MATH):
+            return functional.scaled_dot_product_attention(
+                query, key, value, mask, is_causal=causal, scale=scale, enable_gqa=groups > 1
+            )
+    out = functional.scaled_dot_product_attention(
         query, key, value, mask, is_causal=causal, scale=scale, enable_gqa=groups > 1
     )
+    node = out.grad_fn
+    # The kernel that is made of single steps ends in a product of matrices or a view.
+    if node is not None and "DotProduct" in type(node).__name__:
+        node.register_prehook(_once)
+    return out
+
+
+def _once(_: Any) -> None:
+    """Say in our terms what torch would say of itself when the second derivative is taken."""
+    if torch.is_grad_enabled():
+        raise GradientError(
+            "ops.scaled_dot_product_attention has no second derivative in torch's fused kernels; "
+            "run it within torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)"
+        )
 
 
 # --- Normalization ----------------------------------------------------------------------------
@@ -58,6 +80,12 @@ def group_norm(x: Tensor, weight: Optional, bias: Optional, groups: int, eps: fl
 def batch_norm(
     x: Tensor, mean: Tensor, variance: Tensor, weight: Optional, bias: Optional, eps: float
 ) -> Tensor:
+    if mean.requires_grad or variance.requires_grad:  # which torch's own function refuses
+        shape = (-1, *(1,) * (x.ndim - 2))
+        scale = (variance + eps).rsqrt()
+        scale = scale if weight is None else scale * weight
+        out = (x - mean.reshape(shape)) * scale.reshape(shape)
+        return out if bias is None else out + bias.reshape(shape)
     return functional.batch_norm(x, mean, variance, weight, bias, eps=eps)
 
 

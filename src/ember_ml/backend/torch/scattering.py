@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -38,6 +38,40 @@ def _reduced(name: str) -> Run:
     return run
 
 
+class _Product(torch.autograd.Function):
+    """The product of complex values, for which torch's own gradient lacks a conjugation."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, indices: Tensor, axis: int, target: Tensor) -> Tensor:
+        ctx.save_for_backward(values, indices)
+        ctx.axis, ctx.size = axis, target.shape[axis]
+        return _reduced("prod")(values, indices, axis, target)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        values, indices = ctx.saved_tensors
+        axis = ctx.axis
+        shape = (*values.shape[:axis], ctx.size, *values.shape[axis + 1 :])
+        if indices.ndim == 1 and values.ndim > 1:
+            line = [-1 if i == axis else 1 for i in range(values.ndim)]
+            indices = indices.reshape(line).expand(values.shape)
+        zero = values == 0
+        filled = torch.where(zero, 1, values)
+        rest = _Product.apply(filled, indices, axis, values.new_ones(shape))  # type: ignore[no-untyped-call]  # torch leaves it so
+        count = zero.to(torch.int64)
+        zeros = count.new_zeros(shape).scatter_add_(axis, indices, count)
+        left = zeros.gather(axis, indices) - count
+        others = torch.where(left == 0, rest.gather(axis, indices) / filled, 0)
+        return gradients[0].gather(axis, indices) * others.conj(), None, None, None
+
+
+def _product(values: Tensor, indices: Tensor, axis: int, target: Tensor) -> Tensor:
+    if values.is_complex() and values.requires_grad:
+        found: Tensor = _Product.apply(values, indices, axis, target)  # type: ignore[no-untyped-call]  # as above
+        return found
+    return _reduced("prod")(values, indices, axis, target)
+
+
 def _scatter(name: str, run: Run, start: int, *, exact: bool) -> Kernel:
     def kernel(values: Tensor, indices: Tensor, axis: int, size: int, empty: int = start) -> Tensor:
         dtype = values.dtype
@@ -63,7 +97,7 @@ def _scatter(name: str, run: Run, start: int, *, exact: bool) -> Kernel:
 
 OVERRIDES: Final[dict[str, Kernel]] = {
     "scatter_add": _scatter("scatter_add", _add, 0, exact=False),
-    "scatter_mul": _scatter("scatter_mul", _reduced("prod"), 1, exact=False),
+    "scatter_mul": _scatter("scatter_mul", _product, 1, exact=False),
     "scatter_max": _scatter("scatter_max", _reduced("amax"), 0, exact=True),
     "scatter_min": _scatter("scatter_min", _reduced("amin"), 0, exact=True),
 }

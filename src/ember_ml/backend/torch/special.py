@@ -28,7 +28,12 @@ def logsumexp(x: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.T
 
 def cumulative_logsumexp(x: torch.Tensor, axis: int) -> torch.Tensor:
     wide = x.float() if x.dtype.itemsize == 2 else x
-    return torch.logcumsumexp(wide, axis).to(x.dtype)
+    if not x.requires_grad:
+        return torch.logcumsumexp(wide, axis).to(x.dtype)
+    # Before the first number, sums are -inf, and torch's gradient NaN: values have none there.
+    lowest = torch.finfo(wide.dtype).min
+    out = torch.logcumsumexp(wide.clamp_min(lowest), axis)
+    return out.masked_fill(out <= lowest, -torch.inf).to(x.dtype)
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {

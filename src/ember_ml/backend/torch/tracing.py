@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ember_ml.backend import checks
 
-__all__ = ["is_fake", "is_traced", "readable"]
+__all__ = ["is_fake", "is_outside", "is_traced", "readable"]
+
+_FAKE: Final = torch._C._TorchDispatchModeKey.FAKE
 
 
 def is_traced(x: torch.Tensor) -> bool:
@@ -37,3 +40,8 @@ def is_fake(x: torch.Tensor) -> bool:
     # Where nobody has imported the module, there are no fake tensors, and it is a large one.
     module = sys.modules.get("torch._subclasses.fake_tensor")
     return module is not None and isinstance(x, module.FakeTensor)
+
+
+def is_outside(x: torch.Tensor) -> bool:
+    """True for a tensor with values where tensors without values are recorded."""
+    return torch._C._get_dispatch_mode(_FAKE) is not None and not is_fake(x)

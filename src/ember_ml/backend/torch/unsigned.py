@@ -48,7 +48,7 @@ _BY_BITS: Final = frozenset(
 _BY_EQUALITY: Final = frozenset(
     "all any count_nonzero equal isin not_equal nonzero isfinite isinf isnan".split()
 )
-_BY_ORDER: Final = frozenset("max maximum min minimum sort".split())
+_BY_ORDER: Final = frozenset("clip max maximum min minimum sort".split())
 _BY_ORDER_TOLD: Final = frozenset(
     "argmax argmin argsort greater greater_equal less less_equal searchsorted".split()
 )

@@ -19,15 +19,16 @@ from ember_ml.ops.control.trees import (
     Branch,
     Rows,
     backend_of,
+    is_taped,
     owned,
-    part,
+    rows_of,
     tensor_of,
     tensors_of,
     wrapped,
     zeros,
 )
 from ember_ml.ops.registry import op
-from ember_ml.tensor.core import GradTensor, Tensor
+from ember_ml.tensor.core import Tensor
 from ember_ml.tree import Structure, Tree
 
 __all__ = ["vectorize", "vmap"]
@@ -80,16 +81,13 @@ def _batched(
         return fn(*args, **named)
 
     branch = Branch("vmap", "fn", call, tensors, structure, backend)
-    # What the tape records in a batch of the engine's would end with the batch.
-    taped = not backend.records and any(type(t) is GradTensor for t in tensors)
     found = None
-    if not taped:
+    if not is_taped(tensors):
         found = backend.control.batch(branch, [t.native for t in tensors], axes, size)
-        taped = not backend.records and any(type(t) is GradTensor for t in branch.results)
     # Rules of ops for batches are not all right: a wrong shape gives some of those away.
     if (
-        taped
-        or found is None
+        found is None
+        or is_taped(branch.results)
         or any(
             tuple(native.shape) != (size, *t.shape)
             for native, t in zip(found, branch.results, strict=True)
@@ -118,13 +116,13 @@ def _loop(
         example = [_example(t, axis) for t, axis in zip(tensors, axes, strict=True)]
         rows.add_flat(branch.run(example), branch.structure)
         return rows.columns()
-    columns: list[tuple[Tensor, Any]] = []
+    columns: list[Any] = []
     for t, axis in zip(tensors, axes, strict=True):
         front = t if axis in (None, 0) else manipulation.moveaxis(t, axis, 0)
-        columns.append((front, None if axis is None else backend.control.rows(front.native)))
+        columns.append(None if axis is None else rows_of(front))
     for i in range(size):
         row = [
-            front if column is None else part(front, column[i], (i,)) for front, column in columns
+            t if column is None else column[i] for t, column in zip(tensors, columns, strict=True)
         ]
         rows.add_flat(branch.run(row), branch.structure)
     return rows.columns()

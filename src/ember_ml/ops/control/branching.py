@@ -7,17 +7,21 @@ from typing import Any, TypeVar
 
 from ember_ml import dtypes, tree
 from ember_ml.errors import DomainError, DTypeError, OutOfBoundsError, ShapeError
+from ember_ml.ops import elementwise
 from ember_ml.ops.control.trees import (
     Branch,
     backend_of,
     has_tensors,
+    is_taped,
     predicate,
     tensor_of,
     tensors_of,
     wrapped,
 )
 from ember_ml.ops.registry import op
+from ember_ml.ops.searching import where
 from ember_ml.tensor import convert
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.tree import Tree
 from ember_ml.typing import TensorLike
 
@@ -49,16 +53,32 @@ def cond(
         return result
     first = Branch("cond", "true_fn", true_fn, tensors, structure, backend)
     second = Branch("cond", "false_fn", false_fn, tensors, structure, backend)
+    second.like(first)
+    calls = [first, second]
     natives = [t.native for t in tensors]
-    found = backend.control.cond(chosen, first, second.like(first), natives)
-    out: T = _joined(found, [first, second])
+    found = None if is_taped(tensors) else backend.control.cond(chosen, first, second, natives)
+    out: T = _joined(found, lambda: [fill(chosen, backend.spec_of(chosen))], calls, tensors)
     return out
 
 
-def _joined(natives: Sequence[Any], branches: Sequence[Branch]) -> Tree:
-    """Native results as the tree that the branches gave; gradients flow where one needs them."""
+def _joined(
+    natives: Sequence[Any] | None,
+    chosen: Callable[[], Sequence[Tensor]],
+    branches: Sequence[Branch],
+    tensors: Sequence[Tensor],
+) -> Tree:
+    """Native results as the tree that the branches gave.
+
+    Where our tape records what goes in, or what a branch closes over, all branches run on it; the
+    first whose condition holds is chosen, or the last.
+    """
     first = branches[0]
-    return tree.unflatten(first.structure, wrapped(natives, first.results))
+    if natives is not None and not is_taped(*(branch.results for branch in branches)):
+        return tree.unflatten(first.structure, wrapped(natives, first.results))
+    *others, found = [branch.run(tensors) for branch in branches]
+    for condition, results in zip(reversed(chosen()), reversed(others), strict=True):
+        found = [where(condition, a, b) for a, b in zip(results, found, strict=True)]
+    return tree.unflatten(first.structure, found)
 
 
 @op(standard=False)
@@ -95,6 +115,12 @@ def switch(index: TensorLike, branches: Sequence[Callable[..., T]], /, *operands
         return result
     for call in calls[1:]:
         call.like(calls[0])
-    place = convert.cast(given, dtypes.int64).native
-    out: T = _joined(backend.control.switch(place, calls, [t.native for t in tensors]), calls)
+    place = convert.cast(given, dtypes.int64)
+    natives = [t.native for t in tensors]
+    found = None if is_taped(tensors) else backend.control.switch(place.native, calls, natives)
+
+    def chosen() -> list[Tensor]:
+        return [elementwise.less_equal(place, i) for i in range(len(calls) - 1)]
+
+    out: T = _joined(found, chosen, calls, tensors)
     return out

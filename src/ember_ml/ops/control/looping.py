@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, NativeArray, Spec
-from ember_ml.errors import DTypeError, ShapeError
-from ember_ml.ops.control.trees import Carry, backend_of, predicate, tensor_of
+from ember_ml.backend.control import uncounted
+from ember_ml.errors import DTypeError, GradientError, ShapeError
+from ember_ml.ops.control.trees import Carry, Taped, backend_of, is_taped, predicate, tensor_of
 from ember_ml.ops.registry import op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import GradTensor, Tensor, fill
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.tree import Tree
 from ember_ml.typing import TensorLike
 
@@ -68,10 +69,18 @@ def _traced(
     def body(*natives: NativeArray) -> list[NativeArray]:
         tensors = carry.wrapped(natives, results)
         results[:] = carry.accept(body_fn(carry.tree(tensors)), "body_fn")
+        if is_taped(results):
+            raise Taped
         return [t.native for t in results]
 
+    if is_taped(state):
+        raise GradientError(uncounted(name))
     natives = [t.native for t in state]
-    return carry.wrapped(backend.control.while_loop(goes_on, body, natives, name), results)
+    try:
+        found = backend.control.while_loop(goes_on, body, natives, name)
+    except Taped:
+        raise GradientError(uncounted(name)) from None
+    return carry.wrapped(found, results)
 
 
 @op(standard=False)
@@ -101,10 +110,12 @@ def fori_loop(
         return counted
     count = max(end - begin, 0)
     natives = [t.native for t in carry.first]
-    records = any(type(t) is GradTensor for t in carry.first)
-    if count and backend.control.loops(natives, count, records):
-        found: C = carry.tree(_compiled(carry, natives, body_fn, begin, spec, count))
-        return found
+    if count and not is_taped(carry.first) and backend.control.loops(natives, count):
+        try:
+            found: C = carry.tree(_compiled(carry, natives, body_fn, begin, spec, count))
+            return found
+        except Taped:  # step by step
+            pass
     state_ = carry.first
     for i in range(begin, end):
         index = fill(backend.full((), i, spec), spec)
@@ -131,6 +142,8 @@ def _compiled(
         index = fill(state[0], spec)
         tensors = carry.wrapped(state[1:], results)
         results[:] = carry.accept(body_fn(index, carry.tree(tensors)), "body_fn")
+        if is_taped(results):
+            raise Taped
         return [(index + 1).native, *(t.native for t in results)], []
 
     control = carry.backend.control

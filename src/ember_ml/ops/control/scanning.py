@@ -13,15 +13,18 @@ from ember_ml.ops.axes import axis_of, integer_of
 from ember_ml.ops.control.trees import (
     Carry,
     Rows,
+    Taped,
     backend_of,
+    is_taped,
     owned,
     part,
+    rows_of,
     tensors_of,
     wrapped,
     zeros,
 )
 from ember_ml.ops.registry import op
-from ember_ml.tensor.core import GradTensor, Tensor
+from ember_ml.tensor.core import Tensor
 from ember_ml.tree import Structure, Tree
 
 __all__ = ["associative_scan", "map_fn", "scan"]
@@ -77,17 +80,18 @@ def _scan(
     count = _length(name, tensors, structure, length)
     steps = _Steps(name, fn, carry, tensors, structure)
     natives = [t.native for t in (*carry.first, *tensors)]
-    records = any(type(t) is GradTensor for t in (*carry.first, *tensors))
-    if backend.control.loops(natives, count, records):
-        return steps.compiled(count, reverse, unroll)
+    if not is_taped(carry.first, tensors) and backend.control.loops(natives, count):
+        try:
+            return steps.compiled(count, reverse, unroll)
+        except Taped:  # step by step
+            pass
     if not count:
         return carry.tree(carry.first), steps.nothing()
-    columns = [backend.control.rows(t.native) for t in tensors]
+    columns = [rows_of(t) for t in tensors]
     rows = Rows(name, count, backend, reverse)
     state = carry.first
     for i in range(count - 1, -1, -1) if reverse else range(count):
-        row = [part(t, column[i], (i,)) for t, column in zip(tensors, columns, strict=True)]
-        state, y = steps.step(state, row)
+        state, y = steps.step(state, [column[i] for column in columns])
         rows.add(y)
     # A row that came back as the carry would be a view of xs, on some engines.
     return carry.tree([owned(t, tensors) for t in state]), rows.stacked()
@@ -143,6 +147,8 @@ class _Steps:
             states[:], y = self.step(carry.wrapped(state, states), inner)
             ys[:], structure = tensors_of(self._name, y, backend, "result")
             shapes[:] = [structure]
+            if is_taped(states, ys):
+                raise Taped
             return [t.native for t in states], [t.native for t in ys]
 
         last, stacked = backend.control.scan(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ember_ml import dtypes, tree
-from ember_ml.autodiff.tape import recorded
+from ember_ml.autodiff.tape import is_grad_enabled, recorded, recorded_many
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.errors import BackendMismatchError, DTypeError, EmberError, ShapeError
 from ember_ml.ops import dispatch, manipulation
@@ -18,10 +18,13 @@ __all__ = [
     "Branch",
     "Carry",
     "Rows",
+    "Taped",
     "backend_of",
     "has_tensors",
+    "is_taped",
     "owned",
     "predicate",
+    "rows_of",
     "tensor_of",
     "tensors_of",
     "wrapped",
@@ -29,6 +32,10 @@ __all__ = [
 ]
 
 _SCALARS = (bool, int, float, complex)
+
+
+class Taped(Exception):
+    """A function that an engine was to run closes over tensors that our tape records."""
 
 
 def backend_of(name: str, *trees: Tree) -> Backend:
@@ -99,6 +106,28 @@ def part(x: Tensor, native: NativeArray, key: tuple[Any, ...]) -> Tensor:
     if type(x) is GradTensor:
         return recorded("getitem", native, x._spec, (x,), (key,))
     return fill(native, x._spec)
+
+
+def rows_of(x: Tensor) -> Sequence[Tensor]:
+    """The tensors along the first axis: one step on the tape, however many there are."""
+    spec = x._spec
+    natives = spec.backend.control.rows(x.native)
+    if type(x) is GradTensor:
+        return recorded_many("rows", [(native, spec) for native in natives], (x,))
+    return [made(native, spec) for native in natives]
+
+
+def is_taped(*groups: Sequence[Tensor]) -> bool:
+    """True where some tensors are recorded on our tape: an engine's own loop would lose that.
+
+    What a function closes over shows itself only in its results.
+    """
+    return (
+        any(
+            type(t) is GradTensor and not t._spec.backend.records for group in groups for t in group
+        )
+        and is_grad_enabled()
+    )
 
 
 def predicate(name: str, value: Any, backend: Backend) -> bool | NativeArray:

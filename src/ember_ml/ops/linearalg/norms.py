@@ -72,8 +72,11 @@ def vector_norm(
     axes = axes_of("linalg.vector_norm", axis, tensor.ndim)
     if not axes and tensor.ndim:
         return elementwise.abs(tensor)
-    size = elementwise.abs(tensor)
     options: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
+    if ord == 2:
+        size = elementwise.abs(tensor) if tensor.dtype.is_complex else tensor
+        return dispatch.reduce("linalg.euclidean", size, axes, keepdims)
+    size = elementwise.abs(tensor)
     if ord == math.inf:
         return reduction.max(size, **options)
     if ord == -math.inf:
@@ -82,15 +85,12 @@ def vector_norm(
         return convert.cast(reduction.count_nonzero(size, **options), size.dtype)
     if ord == 1:
         return reduction.sum(size, **options)
-    if ord == 2:
-        return _euclidean(size, options)
     powers = reduction.sum(elementwise.pow(size, float(ord)), **options)
-    return elementwise.pow(powers, 1.0 / ord)
-
-
-def _euclidean(size: Tensor, options: dict[str, Any]) -> Tensor:
-    """The root of the sum of squares."""
-    return elementwise.sqrt(reduction.sum(elementwise.square(size), **options))
+    # The gradient at zero is zero, where that of the root is infinite.
+    none = elementwise.equal(powers, 0)
+    return where(
+        none, 0.0 if ord > 0 else math.inf, elementwise.pow(where(none, 1.0, powers), 1.0 / ord)
+    )
 
 
 @op("linalg.norm", accepts=FLOATING, lift="float", result="real", standard=False)

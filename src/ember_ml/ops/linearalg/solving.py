@@ -29,7 +29,7 @@ from ember_ml.ops.linearalg.matrices import (
 from ember_ml.ops.registry import LINALG, op
 from ember_ml.ops.searching import argsort, where
 from ember_ml.tensor import convert, views
-from ember_ml.tensor.core import Tensor
+from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.typing import TensorLike
 
 __all__ = [
@@ -103,12 +103,31 @@ def pinv(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
         return manipulation.reshape(
             tensor, (*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2])
         ).copy()
+    if rtol is None:
+        return _pinv(tensor)
     u, s, vh = svd(tensor, full_matrices=False)
-    small = elementwise.less_equal(s, cutoff(tensor, s, rtol))
-    inverse = where(small, 0.0, elementwise.divide(1.0, where(small, 1.0, s)))
-    v, uh = adjoint(vh), adjoint(u)
-    scaled = elementwise.multiply(manipulation.expand_dims(inverse, -1), uh)
-    return dispatch.binary("matmul", v, scaled)
+    inverse, _ = _inverted(tensor, s, rtol)
+    scaled = elementwise.multiply(manipulation.expand_dims(inverse, -1), adjoint(u))
+    return dispatch.binary("matmul", adjoint(vh), scaled)
+
+
+def _pinv(x: Tensor) -> Tensor:
+    """The inverse of all that is not zero but for rounding.
+
+    It has a gradient of its own, which unlike that of svd is finite where singular values are
+    equal; it would not be exact where larger values are left out.
+    """
+    share = max(x.shape[-2:]) * dtypes.float_limits(dtypes.real_of(x.dtype)).eps
+    return dispatch.call("linalg.pinv", x, share)
+
+
+def _inverted(x: Tensor, s: Tensor, rtol: TensorLike | None) -> tuple[Tensor, Tensor]:
+    """The inverses of singular values, zero for those that count as zero, and which those are."""
+    if s.shape[-1]:
+        small = elementwise.less_equal(s, cutoff(x, s, rtol))
+    else:
+        small = elementwise.less_equal(s, 0)
+    return where(small, 0.0, elementwise.divide(1.0, where(small, 1.0, s))), small
 
 
 @op("linalg.matrix_rank", accepts=LINALG, lift="float", result="index")
@@ -244,7 +263,7 @@ def lu_solve(
     if adjoint:
         out = _adjoint_solution(both, order, right)
     else:
-        moved = _rows_at(right, order)
+        moved = rows_at(right, order)
         half = pair("linalg.solve_triangular", both, moved, True, True)
         out = pair("linalg.solve_triangular", both, half, False, False)
     return manipulation.squeeze(out, -1) if vector else out
@@ -265,10 +284,10 @@ def _adjoint_solution(both: Tensor, order: Tensor, b: Tensor) -> Tensor:
     turned = adjoint(both)
     half = pair("linalg.solve_triangular", turned, b, True, False)
     out = pair("linalg.solve_triangular", turned, half, False, True)
-    return _rows_at(out, argsort(order, axis=-1))
+    return rows_at(out, argsort(order, axis=-1))
 
 
-def _rows_at(x: Tensor, order: Tensor) -> Tensor:
+def rows_at(x: Tensor, order: Tensor) -> Tensor:
     """The rows of matrices in another order, that of each stack its own."""
     shape = broadcast("linalg.lu_solve", [x.shape[:-2], order.shape[:-1]])
     x = manipulation.broadcast_to(x, (*shape, *x.shape[-2:]))
@@ -302,22 +321,38 @@ def lstsq(a: TensorLike, b: TensorLike, /, rcond: TensorLike | None = None) -> L
     name = "linalg.lstsq"
     left, right, vector = system_of(name, a, b, square=False)
     rows, columns = left.shape[-2:]
-    u, s, vh = svd(left, full_matrices=False)
-    if s.shape[-1]:
-        small = elementwise.less_equal(s, cutoff(left, s, rcond))
+    if rcond is None and left.size and _may_have_gradient(left, right):
+        s = svdvals(left)
+        _, small = _inverted(left, s, None)
+        out = dispatch.binary("matmul", _pinv(left), right)
     else:
-        small = elementwise.less_equal(s, 0)
+        u, s, vh = svd(left, full_matrices=False)
+        inverse, small = _inverted(left, s, rcond)
+        parts = dispatch.binary("matmul", adjoint(u), right)
+        scaled = elementwise.multiply(manipulation.expand_dims(inverse, -1), parts)
+        out = dispatch.binary("matmul", adjoint(vh), scaled)
     rank = reduction.count_nonzero(elementwise.logical_not(small), axis=-1)
-    inverse = where(small, 0.0, elementwise.divide(1.0, where(small, 1.0, s)))
-    parts = dispatch.binary("matmul", adjoint(u), right)
-    scaled = elementwise.multiply(manipulation.expand_dims(inverse, -1), parts)
-    out = dispatch.binary("matmul", adjoint(vh), scaled)
     if rows > columns and _all_equal(rank, columns):
-        gaps = elementwise.abs(elementwise.subtract(right, dispatch.binary("matmul", left, out)))
-        residuals = reduction.sum(elementwise.square(gaps), axis=-2)
+        gaps = elementwise.subtract(right, dispatch.binary("matmul", left, out))
+        residuals = reduction.sum(_squared(gaps), axis=-2)
     else:
         residuals = constant(np.zeros((0,), s.dtype.numpy), s)
     return LstsqResult(manipulation.squeeze(out, -1) if vector else out, residuals, rank, s)
+
+
+def _squared(x: Tensor) -> Tensor:
+    """The squares of sizes; not by the size, which has no slope at zero."""
+    if not x.dtype.is_complex:
+        return elementwise.square(x)
+    real, imaginary = elementwise.real(x), elementwise.imag(x)
+    return elementwise.add(elementwise.square(real), elementwise.square(imaginary))
+
+
+def _may_have_gradient(*inputs: Tensor) -> bool:
+    """True where inputs are differentiated by; engines that transform functions do not tell."""
+    if inputs[0]._spec.backend.gradients.transforms:
+        return True
+    return any(type(x) is GradTensor for x in inputs)
 
 
 def _all_equal(x: Tensor, value: int) -> bool:

@@ -19,7 +19,7 @@ from ember_ml.ops.random.normals import inverse_normal, normal_mass
 from ember_ml.ops.random.request import Array, Parameter, Request, request
 from ember_ml.ops.registry import FLOATING, REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import DTypeLike, ShapeLike, TensorLike
 
 __all__ = [
@@ -82,8 +82,9 @@ def _below(high: Parameter, call: Request) -> Parameter:
     if not isinstance(high, Tensor):
         return _number_below(high, dtype)
     # A bound of the rounding: gradients go through what was drawn.
-    bound = convert.cast(high.detach(), dtype)
-    under = el.less(convert.cast(bound, call.run.dtype), high.detach())
+    high = fill(high._spec.backend.detach(high.native), high._spec)
+    bound = convert.cast(high, dtype)
+    under = el.less(convert.cast(bound, call.run.dtype), high)
     return searching.where(under, bound, el.nextafter(bound, -inf))
 
 
@@ -372,7 +373,7 @@ def gamma(
     for label, value in zip(("concentration", "scale"), call.parameters, strict=True):
         call.require(label, value, _positive_finite, "positive and finite")
     draws, (alpha, scale) = call.host(), call.hosted()
-    return call.tensor(np.asarray(draws.gamma(alpha, scale, call.shape)))
+    return call.constant(call.tensor(np.asarray(draws.gamma(alpha, scale, call.shape))))
 
 
 @op("random.beta", accepts=REAL_FLOATING, standard=False, creates=True)
@@ -395,4 +396,4 @@ def beta(
     for label, value in zip("ab", call.parameters, strict=True):
         call.require(label, value, _positive_finite, "positive and finite")
     draws, (a, b) = call.host(), call.hosted()
-    return call.tensor(np.asarray(draws.beta(a, b, call.shape)))
+    return call.constant(call.tensor(np.asarray(draws.beta(a, b, call.shape))))

@@ -52,6 +52,7 @@ def bernoulli(
     source = call.arrays()
     if source is None and call.numeric:
         return call.tensor(np.asarray(call.host().random(call.shape) < p))
+    call.require_constant()
     at = dtypes.float32
     if isinstance(p, Tensor):
         p = p if p.dtype is dtypes.float64 else convert.cast(p, at)
@@ -64,7 +65,7 @@ def bernoulli(
         bound = 1 - 2.0**-24 if at is dtypes.float32 else 1 - 2.0**-53
         values = np.minimum(call.host().random(call.shape), bound).astype(at.numpy)
         level = convert.asarray(np.asarray(values), at, spec.device, backend=spec.backend)
-    return call.finish(el.less(level, p))
+    return call.constant(call.finish(el.less(level, p)))
 
 
 @op("random.binomial", accepts=REAL, standard=False, creates=True)
@@ -123,7 +124,7 @@ def _integers(call: Request, values: Any) -> Tensor:
         raise DomainError(
             f"ops.{call.op} drew {int(array.max())}, which is out of the range of {dtype}"
         )
-    return call.tensor(array)
+    return call.constant(call.tensor(array))
 
 
 # --- Integers of a range -------------------------------------------------------------------------

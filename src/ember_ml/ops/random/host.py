@@ -14,12 +14,13 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.random import Generator as NumpyGenerator
 
-__all__ = ["CHILDREN", "DRAWS", "ENGINES", "at", "raw"]
+__all__ = ["CHILDREN", "COMPILED", "DRAWS", "ENGINES", "at", "raw"]
 
 # What a stream is for, in the highest word of the counter: streams of two uses never meet.
 DRAWS: Final = 0
 CHILDREN: Final = 1
 ENGINES: Final = 2
+COMPILED: Final = 3
 
 _WORD: Final = (1 << 64) - 1
 

@@ -8,10 +8,17 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.autodiff.tape import is_grad_enabled
 from ember_ml.backend import aligned
 from ember_ml.backend.contract import Backend, Spec
 from ember_ml.dtypes import DType
-from ember_ml.errors import DomainError, DTypeError, ShapeError, UnsupportedOpError
+from ember_ml.errors import (
+    DomainError,
+    DTypeError,
+    GradientError,
+    ShapeError,
+    UnsupportedOpError,
+)
 from ember_ml.ops import creation, dispatch
 from ember_ml.ops.axes import broadcast, shape_of
 from ember_ml.ops.random import host, keys, seeding
@@ -19,7 +26,7 @@ from ember_ml.ops.random.arrays import ArraySource, EngineSource, KeySource
 from ember_ml.ops.random.generator import Generator
 from ember_ml.ops.registry import REGISTRY
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 
 __all__ = ["Parameter", "Request", "request", "source_of"]
 
@@ -35,7 +42,10 @@ def source_of(op: str, generator: Any, native: bool) -> Generator | KeySource:
     """The generator or the key that a call draws from."""
     found = seeding.current() if generator is None else generator
     if isinstance(found, Generator):
-        return found
+        scope = seeding.compiled()
+        if scope is None:
+            return found
+        found = scope.of(op, found)
     if native:
         raise UnsupportedOpError(f"ops.{op} draws native=True from a Generator, not from a key")
     if isinstance(found, seeding.KeyStream):
@@ -126,23 +136,62 @@ class Request:
         """The result of what was drawn."""
         return convert.cast(drawn, self.spec.dtype)
 
+    def require_constant(self) -> None:
+        """Raise GradientError where a parameter needs a gradient, which a draw would lose.
+
+        Results that are integers have none in any case.
+        """
+        if not self.spec.dtype.is_floating:
+            return
+        for p in self.parameters:
+            if isinstance(p, Tensor) and _needs_gradient(p):
+                raise GradientError(_refusal(self.op))
+
+    def constant(self, drawn: Tensor) -> Tensor:
+        """A result through which no gradient passes, on engines that would take it for zero."""
+        if self.numeric or not self.spec.dtype.is_floating:
+            return drawn
+        kernel = self.spec.backend.overrides.get("random_constant")
+        if kernel is None:
+            return drawn
+        natives = [p.native for p in self.parameters if isinstance(p, Tensor)]
+        return fill(kernel(lambda: _refusal(self.op), drawn.native, *natives), drawn._spec)
+
     def hosted(self) -> list[Any]:
         """The parameters as numbers and float64 arrays that broadcast to the shape."""
+        self.require_constant()
         return [
             values_of(self.op, p).astype(np.float64) if isinstance(p, Tensor) else p
             for p in self.parameters
         ]
 
 
+def _needs_gradient(x: Tensor) -> bool:
+    if type(x) is GradTensor:
+        return is_grad_enabled()
+    # A derivative of JAX traces what it follows; cut off from it, the value is there.
+    backend = x._spec.backend
+    return backend.is_traced(x.native) and not backend.is_traced(backend.detach(x.native))
+
+
+def _refusal(op: str) -> str:
+    from ember_ml.autodiff import rules
+    from ember_ml.autodiff.rules.table import NO_GRADIENT
+
+    rules.load_all()
+    return f"ops.{op} has no gradient: {NO_GRADIENT[op]}; give its parameters as p.detach()"
+
+
 def values_of(op: str, x: Tensor) -> Array:
     """The values of a parameter."""
     backend = x._spec.backend
-    if backend.is_traced(x.native):
+    native = backend.detach(x.native)
+    if backend.is_traced(native):
         raise UnsupportedOpError(
             f"ops.{op} needs the values of its parameters, which a compiler is tracing; "
             f"draw it outside of the compiled function"
         )
-    return backend.to_numpy(backend.detach(x.native))
+    return backend.to_numpy(native)
 
 
 def request(

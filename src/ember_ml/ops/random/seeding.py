@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from ember_ml.backend.scope import Scope
-from ember_ml.errors import UnsupportedOpError
+from ember_ml.errors import TraceError, UnsupportedOpError
 from ember_ml.ops.random import replay
 from ember_ml.ops.random.generator import Generator
 from ember_ml.tensor.core import Tensor
@@ -48,6 +48,40 @@ class KeyStream:
         return number
 
 
+class CallStream(KeyStream):
+    """What a compiled function draws from: a key that is made when the first draw asks for it.
+
+    Generators that were given to the function as state have streams of their own here.
+    """
+
+    __slots__ = ("_made", "_make", "generators", "used")
+
+    def __init__(self, make: Callable[[], Tensor], generators: dict[int, CallStream]) -> None:
+        self._number = 0
+        self._make = make
+        self._made: Tensor | None = None
+        self.generators = generators
+        self.used = False
+
+    @property
+    def key(self) -> Tensor:  # type: ignore[override]  # an attribute there, with the same type
+        """The key, of this call."""
+        self.used = True
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def of(self, op: str, generator: Generator) -> CallStream:
+        """The stream of a generator."""
+        found = self.generators.get(id(generator))
+        if found is None:
+            raise TraceError(
+                f"ops.{op} draws from {generator!r} within a compiled function, whose numbers "
+                f"would be the same at every call; give the generator to em.jit in state="
+            )
+        return found
+
+
 _current: ContextVar[_Stream | KeyStream | None] = ContextVar("ember_ml_random", default=None)
 _default: _Stream | None = None
 _lock = threading.Lock()
@@ -68,6 +102,12 @@ def current() -> Generator | KeyStream:
     child = found.generator.split(1)[0]
     _current.set(_Stream(here, child, found.chosen))
     return child
+
+
+def compiled() -> CallStream | None:
+    """What the compiled function that is running draws from; None outside of one."""
+    found = _current.get()
+    return found if type(found) is CallStream else None
 
 
 def adopt() -> None:
