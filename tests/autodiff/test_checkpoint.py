@@ -489,6 +489,18 @@ def test_under_vmap(backend: str) -> None:
     _agree(_imperative(lambda x: ops.sum(ops.vmap(step)(x)), X), [rows.numpy()])
 
 
+@pytest.mark.parametrize("around", [True, False], ids=["jit of grad", "grad of jit"])
+def test_under_jit(backend: str, around: bool) -> None:
+    def loss(w: em.Tensor) -> em.Tensor:
+        inner = checkpoint(lambda h: _layer(checkpoint(_layer)(h, w), w))
+        return ops.sum(inner(_array(X)))
+
+    run = em.jit(grad(loss)) if around else grad(em.jit(loss))
+    (expected,) = _functional(lambda w: ops.sum(_layer(_layer(_array(X), w), w)), W)
+    for _ in range(2):
+        np.testing.assert_allclose(run(_array(W)).numpy(), expected, rtol=1e-12)
+
+
 def test_compiled_by_jax() -> None:
     import jax
 
