@@ -153,8 +153,8 @@ _shortcut("mean", _mean)
 
 
 def _of_rows(xp: Any, g: Any, node: Node) -> Any:
-    slope, _, reduction = node.facts[1]
-    return NotImplemented if reduction == "none" else xp.multiply(slope, g)
+    slope, _, how = node.facts[1]
+    return NotImplemented if how == "none" else xp.multiply(slope, g)
 
 
 _shortcut("losses.of_rows", _of_rows)
