@@ -275,9 +275,10 @@ def clip(
     >>> clip([-1, 5, 9], 0, 6).tolist()
     [0, 5, 6]
     """
+    tensor = lifted("clip", x)  # truth values have no limits, and would become integers beside some
     if min is None and max is None:
-        return unary("positive", lifted("clip", x))
-    return together("clip", (x, min, max))
+        return unary("positive", tensor)
+    return together("clip", (tensor, min, max))
 
 
 @op(accepts=NUMERIC)
