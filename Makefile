@@ -35,6 +35,7 @@ bench: $(VENV)/.dev  ## measure calls, storage, files, moves and memory
 	$(BIN)/python benchmarks/interchange.py
 	$(BIN)/python benchmarks/ops.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/autodiff.py
 
 docs: $(VENV)/.dev  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

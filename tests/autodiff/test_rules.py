@@ -18,6 +18,14 @@ rules.load_all()
 
 
 _FOUND: dict[int, list[np.ndarray]] = {}
+# JAX compiles every shape and dtype anew, eager too: some of its runs take the first cases of each
+# op alone. On the tape its rules are those that NumPy runs on all.
+_FIRST = [case for i, case in enumerate(CASES) if case.op not in {c.op for c in CASES[:i]}]
+_ON_TAPE = [
+    pytest.param(case, backend, id=f"{backend}-{case.id}")
+    for backend, cases in (("jax", _FIRST), ("mlx", CASES))
+    for case in cases
+]
 
 
 def _expected(case: GradientCase) -> list[np.ndarray]:
@@ -34,11 +42,11 @@ def test_gradient(case: GradientCase, backend: str) -> None:
     """The functional gradient, in float64 and in float32."""
     expected = _expected(case)
     gradients.check(case, backend, expected)
-    gradients.check_narrow(case, backend, expected)
+    if backend != "jax" or any(case is first for first in _FIRST):
+        gradients.check_narrow(case, backend, expected)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[c.id for c in CASES])
-@pytest.mark.parametrize("backend", ["jax", "mlx"])
+@pytest.mark.parametrize(("case", "backend"), _ON_TAPE)
 def test_gradient_on_tape(case: GradientCase, backend: str) -> None:
     """The imperative gradient where it goes another way: by our tape."""
     gradients.check(case, backend, _expected(case), taped=True)
