@@ -89,7 +89,10 @@ def _set(name: str, x: Tensor, key: tuple[Any, ...], value: Tensor) -> Tensor:
     except EmberError:
         raise
     except Exception as error:
-        shape = tuple(backend.getitem(x.native, key).shape)
+        try:
+            shape = tuple(backend.getitem(x.native, key).shape)
+        except Exception as wrong:
+            raise explain(name, wrong, (x,), options=(key,)) from error
         if not _fits(value.shape, shape):
             raise ShapeError(
                 f"ops.{name} got a value of shape {value.shape} for elements of shape {shape}"
