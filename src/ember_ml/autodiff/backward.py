@@ -20,6 +20,7 @@ from ember_ml.autodiff.tape import Kept, KeptPart, Leaf, Node, Part, Rule
 from ember_ml.backend import writes
 from ember_ml.backend.contract import Spec
 from ember_ml.backend.gradients import FREED
+from ember_ml.backend.numpy.kernels import quiet
 from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
 from ember_ml.tensor.core import GradTensor, Tensor, fill
@@ -73,15 +74,15 @@ def pull_back(
     they are: they count as leaves.
     """
     targets = None if wanted is None else frozenset(wanted)
-    with np.errstate(all="ignore"):  # slopes at edges are infinite or NaN, and NumPy would warn
-        if create:
+    if create:
+        with np.errstate(all="ignore"):
             if tape.is_grad_enabled():
                 return _walk(seeds, targets, since)
             with tape.set_grad_enabled(True):
                 return _walk(seeds, targets, since)
-        natives = {node: g.native for node, g in seeds.items()}
-        specs = {node: g._spec for node, g in seeds.items()}
-        return _apart(_walk_natives(natives, specs, targets, retain, since))
+    natives = {node: g.native for node, g in seeds.items()}
+    specs = {node: g._spec for node, g in seeds.items()}
+    return _apart(_walk_quietly(natives, specs, targets, retain, since))
 
 
 def _apart(found: dict[Node, tuple[Any, Spec]]) -> dict[Node, Tensor]:
@@ -225,6 +226,10 @@ def _walk_natives(
         if targets is None or node in targets:
             found[node] = g, spec
     return found
+
+
+# Slopes at edges are infinite or NaN, and NumPy would warn.
+_walk_quietly: Final = quiet(_walk_natives)
 
 
 def _as_tensor(g: Any, spec: Any, result: Any) -> Any:

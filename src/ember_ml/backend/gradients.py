@@ -7,7 +7,7 @@ engine on the tape of autodiff/tape.py, for which nothing is needed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -168,12 +168,6 @@ class Gradients:
         gives it, for inputs that are in the graph where it is to be differentiated too.
         """
         raise NotImplementedError
-
-    def apart(self, grads: list[Any], seeds: Iterable[Any]) -> list[Any]:
-        """Gradients (tensors or None) none of which shares memory with another or with a seed:
-        a write to one would be seen in the other.
-        """
-        return grads
 
     # --- Kernels ----------------------------------------------------------------------------
 

@@ -22,7 +22,6 @@ from ember_ml.backend.numpy import (
     signal,
     special,
 )
-from ember_ml.backend.numpy.gradients import NumpyGradients
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ReadOnlyError
 from ember_ml.tensor.layout import Layout
@@ -75,7 +74,6 @@ class NumpyBackend(Backend):
         | losses.OVERRIDES
     )
     mutable = True
-    gradients_class = NumpyGradients
     reverses = True
     settles = True
     checks_indices = True
