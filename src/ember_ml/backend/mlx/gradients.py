@@ -10,6 +10,7 @@ import mlx.core as mx
 from ember_ml.backend.gradients import Function, Gradients, Natives, PullBack, transformed
 from ember_ml.backend.mlx import checkpointing
 from ember_ml.backend.mlx.hosting import evaluated
+from ember_ml.backend.mlx.slopes import tied
 from ember_ml.errors import GradientError
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class MlxGradients(Gradients):
             if not self.transforming(()):
                 return out
             inputs = [a for a in args if isinstance(a, mx.array)]
-            return _tied(out, *[a for a in inputs if mx.issubdtype(a.dtype, mx.inexact)])
+            return tied(out, *[a for a in inputs if mx.issubdtype(a.dtype, mx.inexact)])
 
         return run
 
@@ -114,18 +115,6 @@ class MlxGradients(Gradients):
 
     def offloads(self, device: str) -> bool:
         return False  # its processors share the memory of the host
-
-
-@mx.custom_function
-def _tied(out: Any, *inputs: Any) -> Any:
-    """A result that counts as one of all inputs, also of those whose slope is zero."""
-    return out
-
-
-@_tied.vjp
-def _tied_slopes(given: Any, gradient: Any, out: Any) -> Any:
-    _, *inputs = given
-    return [gradient, *[mx.zeros_like(x) for x in inputs]]
 
 
 def _listed(arrays: Any) -> Any:

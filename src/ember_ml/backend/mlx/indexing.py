@@ -16,6 +16,7 @@ from ember_ml.backend.contract import Kernel
 from ember_ml.backend.gradients import TRANSFORMING
 from ember_ml.backend.mlx.elementwise import batched
 from ember_ml.backend.mlx.hosting import evaluated
+from ember_ml.backend.mlx.slopes import tied
 from ember_ml.errors import UnsupportedOpError
 
 __all__ = ["OVERRIDES", "get", "put"]
@@ -46,7 +47,8 @@ def get(x: Array, key: tuple[Any, ...]) -> Array:
     rest = front.shape[len(plan.axes) :]
     if not math.prod((*common, *rest)):
         # Made as it is: reductions run astray in what is empty and has been permuted.
-        return mx.zeros((*rest[: plan.place], *common, *rest[plan.place :]), dtype=x.dtype)
+        made = mx.zeros((*rest[: plan.place], *common, *rest[plan.place :]), dtype=x.dtype)
+        return _with_nothing(made, x)
     return _moved(front[tuple(plan.arrays)], len(common), 0, plan.place)
 
 
@@ -63,9 +65,9 @@ def put(x: Array, key: tuple[Any, ...], value: Array) -> Array:
         shape = x[key].shape
         if math.prod(shape):
             target[key] = _fit(value, shape)
-        else:
-            _fit(value, shape)
-        return target
+            return target
+        _fit(value, shape)
+        return _with_nothing(target, value)
     plan = _plan(x, key)
     part = x[plan.basic]
     front = _to_front(part, plan.axes)
@@ -73,7 +75,7 @@ def put(x: Array, key: tuple[Any, ...], value: Array) -> Array:
     rest = front.shape[len(plan.axes) :]
     value = _fit(value, (*rest[: plan.place], *common, *rest[plan.place :]))
     if not value.size:
-        return target
+        return _with_nothing(target, value)
     value = _moved(value, len(common), plan.place, 0)
     front[tuple(plan.arrays)] = _staying(front, plan.arrays, value) if TRANSFORMING.get() else value
     target[plan.basic] = _from_front(front, plan.axes)
@@ -189,16 +191,23 @@ def _moved(x: Array, count: int, source: int, target: int) -> Array:
 # by, and has none.
 
 
+def _with_nothing(out: Array, x: Array) -> Array:
+    """A result that took no element of `x`, and counts as made of it all the same."""
+    inexact = mx.issubdtype(x.dtype, mx.inexact)
+    return tied(out, x) if inexact and TRANSFORMING.get() else out
+
+
 def take(x: Array, indices: Array, axis: int) -> Array:
     if not x.size or not indices.size:
         # The gradient of what is empty ends the process, or is refused.
-        return mx.zeros((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), dtype=x.dtype)
+        shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+        return _with_nothing(mx.zeros(shape, dtype=x.dtype), x)
     return mx.take(x, mx.stop_gradient(indices), axis)
 
 
 def take_along_axis(x: Array, indices: Array, axis: int) -> Array:
     if not x.size or not indices.size:
-        return mx.zeros(indices.shape, dtype=x.dtype)
+        return _with_nothing(mx.zeros(indices.shape, dtype=x.dtype), x)
     return mx.take_along_axis(x, mx.stop_gradient(indices), axis)
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "extreme",
     "limited",
     "one",
+    "tied",
     "with_pulls",
     "with_slopes",
     "zero",
@@ -27,6 +28,18 @@ __all__ = [
 Array = Any  # mx.array; its operators are untyped
 # From the result and the operands to what the gradient of one operand is.
 Slope = Callable[..., Any]
+
+
+@mx.custom_function
+def tied(out: Any, *inputs: Any) -> Any:
+    """A result that counts as one of all inputs, also of those whose slope is zero."""
+    return out
+
+
+@tied.vjp
+def _tied_slopes(given: Any, gradient: Any, out: Any) -> Any:
+    _, *inputs = given
+    return [gradient, *[mx.zeros_like(x) for x in inputs]]
 
 
 def with_slopes(plain: Kernel, *slopes: Slope) -> Kernel:
