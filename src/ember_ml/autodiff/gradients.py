@@ -103,8 +103,8 @@ class _ConnectedError(Exception):
 
 
 def _transformed(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any, Any] | None:
-    """By the engine's own transform; None where the function uses tensors that need gradients by
-    themselves, and not as its arguments: they need our tape.
+    """By the engine's own transform; None where our tape must do it: the function uses tensors that
+    need gradients by themselves, and not as its arguments, or an argument seems not to be used.
     """
     specs = [t._spec for t in call.tensors]
     outcome = Outcome()
@@ -122,6 +122,9 @@ def _transformed(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any, An
             function, [t.native for t in call.tensors]
         )
     except _ConnectedError:
+        return None
+    if not allow_unused and any(g is None for g in grads):
+        # Engines also leave out what was used for no element: our tape tells the two apart.
         return None
     value, aux = outcome.tree(outs)
     found = [None if g is None else fill(g, spec) for g, spec in zip(grads, specs, strict=True)]
