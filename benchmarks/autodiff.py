@@ -10,24 +10,12 @@ where it is installed, HIPS autograd. Each backend has a process of its own, on 
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import Measure, Program, Results, finish, installed, machine, missed, show, taken
+from measuring import Measure, Program, finish, main
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-}
 SIZES = {"mlp": ((784, 512, 512, 10), 64), "tiny mlp": ((8, 16, 16, 4), 8)}
 LIMITS = {
     "numpy": {"mlp": 1.1, "tiny mlp": 1.4},
@@ -205,57 +193,5 @@ def measures(backend: str, only: list[str]) -> list[Measure]:
     return found
 
 
-def measured(backend: str, only: list[str], rounds: int | None) -> Results:
-    """All measures of a backend, in this process."""
-    import ember_ml as em
-
-    em.set_backend(backend)
-    if backend == "torch":
-        import torch
-
-        torch.set_num_threads(1)
-    results: Results = {}
-    for measure in measures(backend, only):
-        print(f"  {measure.name}", file=sys.stderr)
-        results[measure.name] = taken(measure, rounds)
-    return results
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", action="append", choices=["numpy", "torch", "jax", "mlx"])
-    parser.add_argument("--only", action="append", choices=list(SIZES))
-    parser.add_argument("--rounds", type=int, help="instead of each measure's own number")
-    parser.add_argument("--json", help="write all numbers here")
-    parser.add_argument("--check", action="store_true", help="fail where a bar is missed")
-    options = parser.parse_args()
-    backends = options.backend or installed()
-    results: Results = {}
-    if len(backends) == 1 and ONE_THREAD.items() <= os.environ.items():
-        results = measured(backends[0], options.only or list(SIZES), options.rounds)
-    else:
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "found.json"
-            command = [sys.executable, __file__, "--json", str(path)]
-            for only in options.only or ():
-                command += ["--only", only]
-            if options.rounds:
-                command += ["--rounds", str(options.rounds)]
-            for backend in backends:
-                subprocess.run(
-                    [*command, "--backend", backend],
-                    check=True,
-                    stdout=subprocess.DEVNULL,
-                    env=os.environ | ONE_THREAD,
-                )
-                results |= json.loads(path.read_text())["measures"]
-    show(results)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": machine(), "measures": results}, file, indent=1)
-    if options.check and missed(results):
-        sys.exit(f"beyond their bars: {', '.join(missed(results))}")
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, __file__, list(SIZES), measures)

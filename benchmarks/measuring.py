@@ -6,14 +6,20 @@ kept beside it. A script makes `Measure`s and hands them to `taken`, `show` and 
 
 from __future__ import annotations
 
+import argparse
 import gc
+import json
 import os
 import platform
 import random
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -23,12 +29,19 @@ __all__ = [
     "finish",
     "installed",
     "machine",
+    "main",
     "missed",
     "show",
     "taken",
 ]
 
 SECONDS_PER_BATCH = 0.02
+# Two threads on a busy machine spend their time waiting for each other, as CPU time.
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+}
 
 Program = Callable[[], Any]
 
@@ -157,3 +170,62 @@ def installed() -> list[str]:
     import ember_ml as em
 
     return [name for name in ("numpy", "torch", "jax", "mlx") if name in em.available_backends()]
+
+
+def measured(measures: Iterable[Measure], rounds: int | None) -> Results:
+    """What some measures find, in this process."""
+    results: Results = {}
+    for measure in measures:
+        print(f"  {measure.name}", file=sys.stderr)
+        results[measure.name] = taken(measure, rounds)
+    return results
+
+
+def main(
+    description: str | None,
+    script: str,
+    groups: list[str],
+    measures: Callable[[str, list[str]], Iterable[Measure]],
+) -> None:
+    """The command line of a script: each backend in a process of its own, on one thread."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--backend", action="append", choices=["numpy", "torch", "jax", "mlx"])
+    parser.add_argument("--only", action="append", choices=groups)
+    parser.add_argument("--rounds", type=int, help="instead of each measure's own number")
+    parser.add_argument("--json", help="write all numbers here")
+    parser.add_argument("--check", action="store_true", help="fail where a bar is missed")
+    options = parser.parse_args()
+    backends = options.backend or installed()
+    results: Results = {}
+    if len(backends) == 1 and ONE_THREAD.items() <= os.environ.items():
+        import ember_ml as em
+
+        em.set_backend(backends[0])  # before anything else of JAX: it switches 64-bit types on
+        if backends[0] == "torch":
+            import torch
+
+            torch.set_num_threads(1)
+        chosen = measures(backends[0], options.only or groups)
+        results = measured(chosen, options.rounds)
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "found.json"
+            command = [sys.executable, script, "--json", str(path)]
+            for only in options.only or ():
+                command += ["--only", only]
+            if options.rounds:
+                command += ["--rounds", str(options.rounds)]
+            for backend in backends:
+                subprocess.run(
+                    [*command, "--backend", backend],
+                    check=True,
+                    stdout=subprocess.DEVNULL,
+                    env=os.environ | ONE_THREAD,
+                )
+                results |= json.loads(path.read_text())["measures"]
+    show(results)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": machine(), "measures": results}, file, indent=1)
+    if options.check and missed(results):
+        sys.exit(f"beyond their bars: {', '.join(missed(results))}")

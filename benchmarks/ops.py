@@ -10,39 +10,16 @@ scatter, ours is held against the quickest.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import (
-    Measure,
-    Program,
-    Results,
-    finish,
-    installed,
-    machine,
-    missed,
-    show,
-    taken,
-)
+from measuring import Measure, Program, finish, main, taken
 
 VALUES, PLACES = 1_000_000, 10_000
 SAMPLES, FRAME, HOP = 60 * 16_000, 1024, 256
 DRAWN = 10_000_000
-# Two threads on a busy machine spend their time waiting for each other, as CPU time.
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-}
 SHAPES = {
     "attention": ((8, 8, 256, 64),) * 3,
     "conv2d": ((8, 32, 56, 56), (64, 32, 3, 3)),
@@ -323,58 +300,11 @@ MEASURES: dict[str, Callable[[str], Iterator[Measure]]] = {
 }
 
 
-def measured(backend: str, only: list[str], rounds: int | None) -> Results:
-    """All measures of a backend, in this process."""
-    import ember_ml as em
-
-    em.set_backend(backend)  # before anything else of JAX: it switches 64-bit types on
-    if backend == "torch":
-        import torch
-
-        torch.set_num_threads(1)
-    results: Results = {}
+def measures(backend: str, only: list[str]) -> Iterator[Measure]:
+    """The measures of some groups."""
     for name in only:
-        for measure in MEASURES[name](backend):
-            print(f"  {measure.name}", file=sys.stderr)
-            results[measure.name] = taken(measure, rounds)
-    return results
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", action="append", choices=["numpy", "torch", "jax", "mlx"])
-    parser.add_argument("--only", action="append", choices=list(MEASURES))
-    parser.add_argument("--rounds", type=int, help="instead of each measure's own number")
-    parser.add_argument("--json", help="write all numbers here")
-    parser.add_argument("--check", action="store_true", help="fail where a bar is missed")
-    options = parser.parse_args()
-    backends = options.backend or installed()
-    results: Results = {}
-    if len(backends) == 1 and ONE_THREAD.items() <= os.environ.items():
-        results = measured(backends[0], options.only or list(MEASURES), options.rounds)
-    else:
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "found.json"
-            command = [sys.executable, __file__, "--json", str(path)]
-            for only in options.only or ():
-                command += ["--only", only]
-            if options.rounds:
-                command += ["--rounds", str(options.rounds)]
-            for backend in backends:
-                subprocess.run(
-                    [*command, "--backend", backend],
-                    check=True,
-                    stdout=subprocess.DEVNULL,
-                    env=os.environ | ONE_THREAD,
-                )
-                results |= json.loads(path.read_text())["measures"]
-    show(results)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": machine(), "measures": results}, file, indent=1)
-    if options.check and missed(results):
-        sys.exit(f"beyond their bars: {', '.join(missed(results))}")
+        yield from MEASURES[name](backend)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, __file__, list(MEASURES), measures)

@@ -195,27 +195,6 @@ __all__ = [
     "vjp",
 ]
 
-_GRADIENTS = frozenset(
-    (
-        "GradientTape",
-        "checkpoint",
-        "custom_gradient",
-        "enable_grad",
-        "grad",
-        "hessian",
-        "hvp",
-        "is_grad_enabled",
-        "jacobian",
-        "jit",
-        "jvp",
-        "no_grad",
-        "set_grad_enabled",
-        "stop_gradient",
-        "value_and_grad",
-        "vjp",
-    )
-)
-
 
 def __getattr__(name: str) -> _Any:
     if name in ("autodiff", "features", "memory", "tree"):
@@ -229,7 +208,7 @@ def __getattr__(name: str) -> _Any:
         files = import_module("ember_ml.io")
         globals().update(io=files, load=files.load, save=files.save)
         return globals()[name]
-    if name in _GRADIENTS:
+    if name in __all__:  # what is left is of autodiff
         from ember_ml import autodiff as gradients
 
         return getattr(gradients, name)
