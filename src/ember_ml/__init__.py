@@ -74,7 +74,7 @@ from ember_ml.devices import (
 from ember_ml.ops import from_jax, from_mlx, from_numpy, from_torch
 
 if _TYPE_CHECKING:
-    from ember_ml import autodiff, features, io, memory, tree
+    from ember_ml import autodiff, features, io, memory, models, registry, training, tree
     from ember_ml.autodiff import (
         GradientTape,
         checkpoint,
@@ -170,10 +170,12 @@ __all__ = [
     "memory",
     "memory_info",
     "memory_usage",
+    "models",
     "nn",
     "no_grad",
     "ops",
     "register_backend",
+    "registry",
     "save",
     "set_backend",
     "set_device",
@@ -182,6 +184,7 @@ __all__ = [
     "synchronize",
     "to_device",
     "to_dtype_str",
+    "training",
     "tree",
     "typing",
     "uint8",
@@ -197,7 +200,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    if name in ("autodiff", "features", "memory", "tree"):
+    if name in ("autodiff", "features", "memory", "models", "registry", "training", "tree"):
         from importlib import import_module
 
         return import_module(f"ember_ml.{name}")

@@ -7,15 +7,18 @@ from typing import Any, Final
 
 from ember_ml import tree
 from ember_ml.backend.contract import Backend, Spec
+from ember_ml.backend.gradients import NESTING
 from ember_ml.errors import BackendMismatchError, DomainError, DTypeError, GradientError, ShapeError
 from ember_ml.ops import dispatch
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import GradTensor, Tensor, fill
+from ember_ml.tensor.roles import PARAMETER
 from ember_ml.tree import LEAF, Structure
 
 __all__ = ["Call", "Outcome", "fitted", "require_unit", "unused"]
 
 _NUMBERS: Final = (bool, int, float, complex)
+_GRADIENTS: Final = frozenset(("grad", "value_and_grad"))
 _INEXACT: Final = frozenset(("real floating", "complex floating"))
 
 
@@ -29,6 +32,7 @@ class Call:
         "backend",
         "connected",
         "name",
+        "owned",
         "place",
         "places",
         "structure",
@@ -61,6 +65,9 @@ class Call:
         found, self.structure = tree.flatten(chosen)
         # True where an input needs gradients by itself: then so does what comes of the call.
         self.connected = False
+        # True where all inputs are parameters: they are leaves already, and the function gets the
+        # very modules that hold them, so that whatever else it does to these is seen.
+        self.owned = False
         home: Backend | None = None
         for leaf in found:
             kind = type(leaf)
@@ -79,6 +86,11 @@ class Call:
             if home is not None:
                 self.backend: Backend = home
                 self.tensors: list[Tensor] = found
+                if self.connected and not NESTING.get()[0] and all(map(_is_owned, found)):
+                    self.connected = False
+                    self.owned = name in _GRADIENTS
+                    if not self.owned:  # by aliases, as of any other tensors
+                        self.tensors = [x.detach() for x in found]
                 return
         self.backend = dispatch.home_of(name, tuple(found))
         self.tensors = [self._read(place, leaf) for place, leaf in enumerate(found)]
@@ -110,6 +122,8 @@ class Call:
 
     def run(self, tensors: Sequence[Tensor]) -> Any:
         """What the function gives for these tensors in place of its own."""
+        if self.owned:
+            return self._function(*self._args, **self._kwargs)
         chosen = tree.unflatten(self.structure, tensors)
         args = self._args
         if self.place is not None:
@@ -230,6 +244,10 @@ def fitted(
             raise DTypeError(f"{name} got {where} of {tensor.dtype} for {spec.dtype}")
         made.append(convert.cast(tensor, spec.dtype))
     return made
+
+
+def _is_owned(x: Tensor) -> bool:
+    return getattr(x, "_role", None) == PARAMETER and type(x) is GradTensor and x.is_leaf
 
 
 def _is_native(value: Any) -> bool:

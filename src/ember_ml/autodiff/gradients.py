@@ -76,7 +76,8 @@ def _value_and_grad(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any,
         gradients.prepare()
     keeper = tape.KEEPER.get()
     moved = keeper is not None and any(keeper.moves(t._spec) for t in call.tensors)
-    if gradients.transforms and call.tensors and not call.connected and not moved:
+    plain = not (call.connected or call.owned or moved)
+    if gradients.transforms and call.tensors and plain:
         outcome = None if NESTING.get()[1] else _transformed(call, has_aux, allow_unused)
         if outcome is not None:
             return outcome

@@ -7,6 +7,7 @@ from threading import active_count
 from typing import TYPE_CHECKING, Any
 
 from ember_ml.errors import DomainError, DTypeError, GradientError, ShapeError
+from ember_ml.tensor import roles
 
 if TYPE_CHECKING:
     from ember_ml.tensor.core import GradTensor, Tensor
@@ -99,8 +100,10 @@ def require(x: Tensor, mode: bool) -> Tensor:
             del x._node
         x.__class__ = Tensor  # type: ignore[assignment]  # its own class no longer
         x.native = native
+        roles.freeze(x)
         return x
     if not mode:
+        roles.freeze(x)
         return x
     if not x._spec.dtype.is_inexact:
         raise DTypeError(f"requires_grad takes a floating dtype, not {x.dtype}")
@@ -113,6 +116,7 @@ def require(x: Tensor, mode: bool) -> Tensor:
     x.__class__ = GradTensor
     if not backend.records:
         x._node = Leaf()
+    roles.thaw(x)
     return x
 
 

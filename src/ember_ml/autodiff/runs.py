@@ -47,7 +47,9 @@ class Run:
             self._block.__enter__()
         self._token = NESTING.set((self.depth + 1, not backend.records))
         try:
-            if backend.records or self.call.connected:
+            if self.call.owned:
+                self.inputs = tensors
+            elif backend.records or self.call.connected:
                 self.inputs = [alias(t) for t in tensors]
             else:
                 self.inputs = [tape.alias(t.native, t._spec) for t in tensors]
@@ -63,7 +65,7 @@ class Run:
 
     def is_connected(self, results: Iterable[Any]) -> bool:
         """True where results depend on more than the inputs, so that gradients must do so too."""
-        if not self._outside:
+        if not self._outside or self.call.owned:
             return False
         if self.call.connected or (self.depth and self.call.backend.records):
             return True

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from ember_ml.errors import DomainError, DTypeError, FormatError
 
-__all__ = ["Savable", "class_of", "name_of", "restore", "savable"]
+__all__ = ["Savable", "class_of", "name_of", "restore", "savable", "state_of"]
 
 
 class Savable(Protocol):
@@ -44,6 +44,8 @@ _PACKAGED: Final = {
     "features.TimeSeriesFeatures": "ember_ml.features.time_series:TimeSeriesFeatures",
     "features.WindowFeatures": "ember_ml.features.windows:WindowFeatures",
 }
+# Modules are known by their place: each class of them enters a table of its own, see nn/config.py.
+_MODULE: Final = "nn.Module "
 _NAMES: Final = {place: name for name, place in _PACKAGED.items()}
 
 _registered: dict[str, type[Savable]] = {}
@@ -97,7 +99,15 @@ def name_of(kind: type) -> str | None:
     for name, registered in _registered.items():
         if registered is kind:
             return name
+    if getattr(kind, "_is_module", False):
+        return f"{_MODULE}{_place(kind)}"
     return _NAMES.get(_place(kind))
+
+
+def state_of(instance: Any) -> dict[str, Any]:
+    """What is saved of an object; where it is more than its state dict, the object says so."""
+    get = getattr(instance, "__save_state__", None) or instance.state_dict
+    return dict(get())
 
 
 def class_of(name: str) -> type[Savable]:
@@ -105,6 +115,10 @@ def class_of(name: str) -> type[Savable]:
     found = _registered.get(name)
     if found is not None:
         return found
+    if name.startswith(_MODULE):
+        from ember_ml.nn import config
+
+        return cast("type[Savable]", config.class_of(name.removeprefix(_MODULE)))
     place = _PACKAGED.get(name)
     if place is None:
         raise FormatError(

@@ -24,7 +24,7 @@ from ember_ml import dtypes
 from ember_ml.backend import selection
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, DTypeError, FormatError
-from ember_ml.io.objects import name_of
+from ember_ml.io.objects import name_of, state_of
 from ember_ml.tensor import Tensor
 from ember_ml.tensor.convert import asarray, backend_of, to_tensor
 
@@ -109,7 +109,7 @@ def flatten(tree: Tree) -> tuple[Tree, dict[str, Tensor]]:
                 f"or that holds itself, at '{'.'.join(path[:4])}...'"
             )
         if type(node) not in _CONTAINERS and (name := name_of(type(node))) is not None:
-            return Saved(name, walk(dict(node.state_dict()), path))  # type: ignore[attr-defined]  # the table holds classes that have it
+            return Saved(name, walk(state_of(node), path))
         if isinstance(node, Mapping):
             return {_key(k, path): walk(v, (*path, str(k))) for k, v in node.items()}
         if isinstance(node, tuple):

@@ -74,6 +74,7 @@ from ember_ml.ops.searching import *
 if TYPE_CHECKING:
     from ember_ml.ops import (
         activations,
+        affine,
         arithmetic,
         arranging,
         attention,
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
         updates,
     )
     from ember_ml.ops.activations import *
+    from ember_ml.ops.affine import *
     from ember_ml.ops.arithmetic import *
     from ember_ml.ops.arranging import *
     from ember_ml.ops.attention import *
@@ -190,6 +192,7 @@ __all__ += reduction.__all__
 __all__ += searching.__all__
 if TYPE_CHECKING:  # these lists have annotations, since mypy meets them in a circle of imports
     __all__ += activations.__all__
+    __all__ += affine.__all__
     __all__ += arithmetic.__all__
     __all__ += arranging.__all__
     __all__ += attention.__all__

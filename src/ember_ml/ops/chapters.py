@@ -20,6 +20,7 @@ CHAPTERS: Final[dict[str, str]] = {
         "sigmoid silu soft_shrink softmax softmin softplus softsign swiglu swish tanhshrink "
         "threshold"
     ),
+    "affine": "linear",
     "arithmetic": (
         "absolute cbrt deg2rad degrees exp2 fmax fmin fmod heaviside lerp mod power rad2deg "
         "radians sinc true_divide"

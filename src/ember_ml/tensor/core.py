@@ -379,7 +379,7 @@ class Tensor(Sharing[D, V, R]):
         return self.copy()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor[D, V, R]:
-        return self.copy()
+        return roles.same(self.copy(), self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Values, shape, dtype, device, backend and requires_grad, as a pickle keeps them."""
@@ -493,7 +493,7 @@ class GradTensor(Tensor):
         made = require_grad(self.detach().copy())
         if self.is_leaf and self.grad is not None:
             made.grad = self.grad.detach().copy()
-        return made
+        return roles.same(made, self)
 
 
 # The allocation of every result, half of what an op costs here. object.__new__ skips
@@ -566,6 +566,7 @@ from ember_ml.tensor import (  # noqa: E402
     iteration,
     methods,
     pickling,
+    roles,
     sharing,
     views,
 )

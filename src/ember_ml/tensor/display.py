@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ember_ml.tensor import roles
+
 if TYPE_CHECKING:
     from ember_ml.tensor.core import Tensor
 
@@ -25,8 +27,9 @@ def values(x: Tensor, prefix: str = "") -> str:
 def text(x: Tensor) -> str:
     """Values, shape, dtype, backend and device."""
     grad = ", requires_grad=True" if x.requires_grad else ""
+    name = roles.NAMES.get(roles.role_of(x), "tensor")
     return (
-        f"tensor({values(x, 'tensor(')}, shape={x.shape}, dtype={x.dtype}, "
+        f"{name}({values(x, f'{name}(')}, shape={x.shape}, dtype={x.dtype}, "
         f"backend='{x.backend}', device='{x.device}'{grad})"
     )
 

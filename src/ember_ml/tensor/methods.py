@@ -28,7 +28,7 @@ Axis = int | tuple[int, ...] | None
 class Operators(Marked[D, V, R]):
     """A native array with its spec, and Python's operators on it."""
 
-    __slots__ = ("_home", "_node", "_spec", "native")
+    __slots__ = ("_home", "_node", "_role", "_spec", "native")
 
     native: NativeArray
     _spec: Spec
@@ -37,6 +37,8 @@ class Operators(Marked[D, V, R]):
     _home: Any
     # What a GradTensor was made by, where the engine keeps no record: see autodiff/tape.py.
     _node: Any
+    # What a tensor is to a network: see tensor/roles.py. Others leave the slot empty.
+    _role: str
 
     if TYPE_CHECKING:  # of Tensor
 

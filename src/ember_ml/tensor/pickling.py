@@ -19,6 +19,7 @@ from ember_ml.errors import (
     UnknownBackendError,
 )
 from ember_ml.tensor.core import GradTensor, Tensor
+from ember_ml.tensor.roles import role_of
 
 __all__ = ["empty", "revive", "state_of", "unpickle_to"]
 
@@ -56,7 +57,7 @@ def state_of(x: Tensor) -> dict[str, Any]:
     array = x.numpy()
     if x.dtype is dtypes.bfloat16:
         array = array.view(np.uint16)  # pickles of ml_dtypes' own dtypes depend on its version
-    return {
+    state = {
         "data": np.ascontiguousarray(array).reshape(-1),
         "shape": x.shape,
         "dtype": x.dtype.name,
@@ -64,6 +65,8 @@ def state_of(x: Tensor) -> dict[str, Any]:
         "backend": x.backend,
         "requires_grad": x.requires_grad,
     }
+    role = role_of(x)
+    return state if role is None else {**state, "role": role}
 
 
 def revive(x: Tensor, state: dict[str, Any]) -> None:
@@ -86,6 +89,8 @@ def revive(x: Tensor, state: dict[str, Any]) -> None:
     x._spec = spec
     if state["requires_grad"] and not spec.backend.records:
         x._node = tape.Leaf()
+    if "role" in state:
+        x._role = state["role"]
 
 
 def _spec(dtype: dtypes.DType, backend: str, device: str) -> Spec:

@@ -166,6 +166,8 @@ _NORMS: Final[tuple[GradientCase, ...]] = (
         ((2, 3, 4), (3,)),
         lambda xp, x, w: xp.layer_norm(x, None, w, axis=1),
     ),
+    _norm("linear", "", ((3, 4), (2, 4), (2,)), lambda xp, x, w, b: xp.linear(x, w, b)),
+    _norm("linear", "stack", ((2, 3, 4), (5, 4)), lambda xp, x, w: xp.linear(x, w)),
     _norm("rms_norm", "", ((3, 4), (4,)), lambda xp, x, w: xp.rms_norm(x, w)),
     _norm("rms_norm", "plain", ((2, 3, 3),), lambda xp, x: xp.rms_norm(x, axis=(1, 2))),
     _norm(

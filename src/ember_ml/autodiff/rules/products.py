@@ -73,6 +73,27 @@ def _second(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return summed_to(ops.squeeze(side, -1) if column else side, b)
 
 
+def _linear_x(g: Tensor, y: Any, x: Any, weight: Tensor, bias: Any) -> Tensor:
+    return binary("matmul", g, weight)
+
+
+def _linear_weight(g: Tensor, y: Any, x: Tensor, weight: Any, bias: Any) -> Tensor:
+    return binary("matmul", unary("matrix_transpose", _flat(g)), _flat(x))
+
+
+def _linear_bias(g: Tensor, y: Any, x: Any, weight: Any, bias: Any) -> Tensor:
+    return ops.sum(_flat(g), axis=0)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """All rows of a stack in one matrix."""
+    shape = x.shape
+    return x if len(shape) == 2 else ops.reshape(x, (math.prod(shape[:-1]), shape[-1]))
+
+
+rule("linear", _linear_x, _linear_weight, _linear_bias)
+
+
 def _as_matrices(g: Tensor, row: bool, column: bool) -> Tensor:
     if row:
         g = ops.expand_dims(g, -1 if column else -2)

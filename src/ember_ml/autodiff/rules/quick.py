@@ -86,6 +86,24 @@ def _matmul2(xp: Any, g: Any, node: Node) -> Any:
     return NotImplemented
 
 
+def _linear_x(xp: Any, g: Any, node: Node) -> Any:
+    return xp.matmul(g, node.kept[1])
+
+
+def _linear_weight(xp: Any, g: Any, node: Node) -> Any:
+    return xp.matmul(xp.matrix_transpose(_flat(xp, g)), _flat(xp, node.kept[0]))
+
+
+def _linear_bias(xp: Any, g: Any, node: Node) -> Any:
+    return xp.sum(_flat(xp, g), axis=0, keepdims=False)
+
+
+def _flat(xp: Any, x: Any) -> Any:
+    shape = x.shape
+    return x if len(shape) == 2 else xp.reshape(x, (prod(shape[:-1]), shape[-1]))
+
+
+_shortcut("linear", _linear_x, _linear_weight, _linear_bias)
 _shortcut("add", _add1, _add2)
 _shortcut("subtract", _add1, _subtract2)
 _shortcut("multiply", _multiply1, _multiply2)

@@ -45,6 +45,11 @@ def gelu(x: NativeArray, tanh: bool) -> NativeArray:
     return jax.nn.gelu(x, approximate=False)
 
 
+def linear(x: NativeArray, weight: NativeArray, bias: NativeArray | None) -> NativeArray:
+    out = jax.lax.dot_general(x, weight, (((x.ndim - 1,), (1,)), ((), ())), precision="highest")
+    return out if bias is None else out + bias
+
+
 def relu6(x: NativeArray) -> NativeArray:
     return hard_tanh(x, 0.0, 6.0)  # of two maxima, each would have half of the gradient at a limit
 
@@ -69,6 +74,7 @@ def softplus(x: NativeArray, beta: float, limit: float) -> NativeArray:
 _DIRECT: Final[dict[str, Kernel]] = {
     "gelu": settled_far(gelu, 100.0),
     "hard_tanh": hard_tanh,
+    "linear": linear,
     "log_sigmoid": jax.nn.log_sigmoid,
     "log_softmax": jax.nn.log_softmax,
     "mish": settled_far(mish, 1e3),

@@ -134,6 +134,12 @@ def _in_four(x: Array) -> Array:
     return x.reshape((*lead, *x.shape[max(x.ndim - 3, 0) :]))
 
 
+def linear(x: Array, weight: Array, bias: Array | None) -> Array:
+    if bias is None:
+        return mx.matmul(x, weight.T)
+    return mx.addmm(bias, x, weight.T)
+
+
 # --- Normalization ----------------------------------------------------------------------------
 
 
@@ -160,6 +166,7 @@ def _on_rows(
 
 OVERRIDES: Final[dict[str, Kernel]] = {
     "layer_norm": layer_norm,
+    "linear": linear,
     "rms_norm": rms_norm,
     "scaled_dot_product_attention": scaled_dot_product_attention,
     "hard_tanh": hard_tanh,

@@ -75,6 +75,15 @@ def _normalized(
     return made.reshape(x.shape)
 
 
+def linear(x: Array, weight: Array, bias: Array | None) -> Array:
+    shape = x.shape
+    rows = x if x.ndim == 2 else x.reshape(math.prod(shape[:-1]), shape[-1])
+    out = np.matmul(rows, weight.T)
+    if bias is not None:
+        out += bias
+    return out if x.ndim == 2 else out.reshape(*shape[:-1], weight.shape[0])
+
+
 def relu(x: Array) -> Array:
     return np.maximum(x, 0)
 
@@ -91,6 +100,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "filled": filled,
     "relu": relu,
     "layer_norm": layer_norm,
+    "linear": linear,
     "rms_norm": rms_norm,
 }
 

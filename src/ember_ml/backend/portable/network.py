@@ -7,6 +7,7 @@ from typing import Final
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.portable import (
     activations,
+    affine,
     attention,
     normalization,
     resizing,
@@ -18,6 +19,7 @@ __all__ = ["ARRAYS", "KERNELS"]
 
 KERNELS: Final[dict[str, Kernel]] = {
     **activations.KERNELS,
+    **affine.KERNELS,
     **attention.KERNELS,
     **normalization.KERNELS,
     **windows.KERNELS,
@@ -28,6 +30,7 @@ KERNELS: Final[dict[str, Kernel]] = {
 ARRAYS: Final[dict[str, int]] = {
     **dict.fromkeys(activations.KERNELS, 1),
     "prelu": 2,
+    "linear": 3,
     "scaled_dot_product_attention": 4,
     "rope": 3,
     "layer_norm": 3,

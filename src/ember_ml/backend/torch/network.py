@@ -61,6 +61,10 @@ def _once(_: Any) -> None:
         )
 
 
+def linear(x: Tensor, weight: Tensor, bias: Optional) -> Tensor:
+    return functional.linear(x, weight, bias)
+
+
 # --- Normalization ----------------------------------------------------------------------------
 
 
@@ -124,6 +128,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     **{
         kernel.__name__: kernel
         for kernel in (
+            linear,
             scaled_dot_product_attention,
             layer_norm,
             rms_norm,

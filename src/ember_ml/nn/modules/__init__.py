@@ -1,5 +1,6 @@
-"""Modules by chapter; so far the activations, as functions."""
+"""Layers by chapter; each is in `ember_ml.nn` as well."""
 
-from ember_ml.nn.modules import activations
-
-__all__ = ["activations"]
+from ember_ml.nn.modules import activations as activations
+from ember_ml.nn.modules.activation_layers import *
+from ember_ml.nn.modules.containers import *
+from ember_ml.nn.modules.linear import *

@@ -1,0 +1,3 @@
+"""Models."""
+
+__all__: list[str] = []

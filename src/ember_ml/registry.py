@@ -1,0 +1,3 @@
+"""Registry: see the branch that builds it."""
+
+__all__: list[str] = []
