@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import track
 
 import ember_ml as em
-from ember_ml import models, ops
+from ember_ml import ops, registry
 from ember_ml.training import AdamW, CosineSchedule, WarmupSchedule, clip_grad_norm
 
 LENGTH, BATCH = 48, 16
@@ -48,13 +48,13 @@ def main() -> None:
     corpus = text()
     letters = sorted(set(corpus))
     numbers = np.array([letters.index(letter) for letter in corpus])
-    model = models.create(
-        "decoder",
+    model = registry.create(
+        "models/decoder",
         vocab_size=len(letters),
         hidden_size=64,
         num_layers=2,
         num_heads=4,
-        max_length=256,
+        intermediate_size=128,
     )
     rate = WarmupSchedule(CosineSchedule(4e-3, steps=options.steps), steps=20)
     optimizer = AdamW(model, lr=rate)
@@ -83,10 +83,8 @@ def main() -> None:
 
     model.eval()
     prompt = [letters.index(letter) for letter in "the fox "]
-    written = model.generate(
-        ops.asarray([prompt]), max_new_tokens=120, temperature=0.5, seed=options.seed
-    )
-    console.print("".join(letters[number] for number in written.tolist()[0]), style="bold")
+    written = model.generate(ops.asarray(prompt), max_new_tokens=120, temperature=0.5)
+    console.print("".join(letters[number] for number in written.tolist()), style="bold")
 
 
 if __name__ == "__main__":

@@ -52,9 +52,8 @@ def run(console: Console, epochs: int, seed: int, plot: Path | None) -> None:
     count = len(pictures.train[0]) + len(pictures.test[0])
     console.print(f"{count:,} pictures of digits ({pictures.source}), on '{em.get_backend()}'")
     history = train(pictures, epochs, seed)
-    losses = history["loss"]
     console.print("\nloss by step")
-    for line in chart(losses):
+    for line in chart(history.steps["loss"]):
         console.print(line, highlight=False)
     accuracy = history["val_accuracy"][-1]
     console.print(f"\n{accuracy:.1%} of the test pictures are right")
