@@ -54,6 +54,39 @@ def test_no_arguments_shows_the_commands() -> None:
         assert command in result.output
 
 
+class TestDemo:
+    def test_a_network_learns_digits(self, tmp_path: Path) -> None:
+        picture = tmp_path / "curve.png"
+        result = ember("demo", "--backend", "numpy", "--epochs", "5", "--plot", str(picture))
+        assert result.exit_code == 0, result.output
+        assert "scikit-learn's" in result.output
+        found = re.search(r"([\d.]+)% of the test pictures", result.output)
+        assert found is not None
+        assert float(found[1]) > 90
+        assert "█" in result.output
+        assert picture.read_bytes()[:4] == b"\x89PNG"
+
+    def test_digits_are_drawn_where_none_are_installed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+        result = ember("demo", "--backend", "numpy", "--epochs", "3")
+        assert result.exit_code == 0, result.output
+        assert "drawn here" in result.output
+        found = re.search(r"([\d.]+)% of the test pictures", result.output)
+        assert found is not None
+        assert float(found[1]) > 90
+
+    def test_code_shows_the_program(self) -> None:
+        result = ember("demo", "--backend", "numpy", "--epochs", "1", "--code")
+        assert "nn.Sequential" in result.output
+
+    def test_an_unknown_backend_is_named(self) -> None:
+        result = ember("demo", "--backend", "abacus")
+        assert result.exit_code == 1
+        assert "abacus" in result.output
+
+
 class TestCompare:
     def test_every_installed_backend_has_a_row_and_agrees(self) -> None:
         result = ember("compare")
