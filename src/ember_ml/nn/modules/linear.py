@@ -72,7 +72,7 @@ class Linear(Sized):
         if self.is_lazy:
             x = self._size(x, -1)
         try:
-            return linear(x, self.weight, self.bias)  # type: ignore[arg-type]  # made by now
+            return linear(x, self.weight, self.bias)
         except EmberError as error:
             raise self._told(x, error) from error
 
