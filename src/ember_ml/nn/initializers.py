@@ -573,7 +573,7 @@ class Orthogonal(Initializer):
     the signs that make it uniform among such matrices.
 
     >>> w = Orthogonal()((2, 5))
-    >>> ops.allclose(w @ w.T, ops.eye(2), atol=1e-6)
+    >>> bool(ops.allclose(w @ w.T, ops.eye(2), atol=1e-6))
     True
     """
 
