@@ -12,7 +12,7 @@ from ember_ml.nn.module import Module
 from ember_ml.nn.modules.inputs import Sized, refused, told
 from ember_ml.nn.parameter import Parameter
 from ember_ml.ops.activations import get_activation
-from ember_ml.ops.affine import linear
+from ember_ml.ops.affine import applied
 from ember_ml.ops.contraction import einsum
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
@@ -33,7 +33,7 @@ class Linear(Sized):
     (4, 2)
     """
 
-    weight: Tensor | None
+    weight: Any  # a Tensor; None until a first input tells in_features
     bias: Tensor | None
 
     def __init__(
@@ -72,7 +72,7 @@ class Linear(Sized):
         if self.is_lazy:
             x = self._size(x, -1)
         try:
-            return linear(x, self.weight, self.bias)
+            return applied(x, self.weight, self.bias)
         except EmberError as error:
             raise self._told(x, error) from error
 
