@@ -17,7 +17,7 @@ from ember_ml.ops.layouts import channels_first, channels_last
 from ember_ml.ops.manipulation import moveaxis
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.typing import ShapeLike, TensorLike
 
 __all__: list[str] = [
@@ -28,6 +28,8 @@ __all__: list[str] = [
     "normalize",
     "rms_norm",
 ]
+
+_TENSORS = frozenset((Tensor, GradTensor))
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)
@@ -70,6 +72,17 @@ def rms_norm(
     """
     tensor, count, back = _trailing("rms_norm", x, None, axis, (weight,))
     return _returned(dispatch.together("rms_norm", (tensor, weight), count, float(eps)), back)
+
+
+def fitted(
+    name: str, x: Any, shape: tuple[int, ...], parameters: tuple[Tensor | None, ...], eps: float
+) -> Tensor | None:
+    """layer_norm or rms_norm by a layer, whose parameters have this shape; None where x does not
+    end with it, or is no tensor yet.
+    """
+    if type(x) in _TENSORS and x.native.shape[-len(shape) :] == shape:
+        return dispatch.together(name, (x, *parameters), len(shape), eps)
+    return None
 
 
 def _trailing(

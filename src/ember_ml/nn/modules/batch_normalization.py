@@ -12,7 +12,7 @@ from ember_ml.errors import DomainError, EmberError, ShapeError
 from ember_ml.nn.initializers import Initializer, Ones, Zeros, get
 from ember_ml.nn.modules.inputs import Sized, refused, told
 from ember_ml.nn.parameter import Buffer, Parameter
-from ember_ml.ops import normalization
+from ember_ml.ops import dispatch, normalization
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
@@ -119,6 +119,13 @@ class _Running(Sized):
         self.running_mean = kept[0] * (1.0 - share) + mean * share
         self.running_var = kept[1] * (1.0 - share) + variance * share
 
+    def _by_running(self, x: Tensor, kept: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """Normalized by the statistics that are kept."""
+        inputs = (x, kept[0], kept[1], self.weight, self.bias)
+        if self.data_format == "channels_first":  # what fits needs not be looked at again
+            return dispatch.together("batch_norm", inputs, self.eps)
+        return normalization.batch_norm(*inputs, eps=self.eps, data_format=self.data_format)
+
     def _input(self, x: TensorLike) -> Tensor:
         """The input, once its axes and channels fit."""
         known = self.weight if self.weight is not None else self.running_mean
@@ -194,8 +201,7 @@ class BatchNorm(_Running):
         options: Any = {"eps": self.eps, "data_format": self.data_format}
         weights = (self.weight, self.bias)
         if kept is not None and not self.training:
-            used: Tensor = normalization.batch_norm(x, *kept[:2], *weights, **options)
-            return used
+            return self._by_running(x, kept)
         if kept is None or self.momentum is None:
             y, mean, variance = normalization.batch_norm(
                 x, None, None, *weights, training=True, **options
@@ -287,8 +293,7 @@ class InstanceNorm(_Running):
         options: Any = {"eps": self.eps, "data_format": self.data_format}
         weights = (self.weight, self.bias)
         if kept is not None and not self.training:
-            used: Tensor = normalization.batch_norm(x, *kept[:2], *weights, **options)
-            return used
+            return self._by_running(x, kept)
         last = self.data_format == "channels_last"
         places = tuple(range(1, x.ndim - 1) if last else range(2, x.ndim))
         if math.prod(x.shape[place] for place in places) < 2:

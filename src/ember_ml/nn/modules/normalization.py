@@ -103,9 +103,9 @@ class LayerNorm(_Trailing):
         if self.is_lazy:
             x = self._size(x, -1)
         try:
-            return normalization.layer_norm(
-                x, self.normalized_shape, self.weight, self.bias, self.eps
-            )
+            weights, shape = (self.weight, self.bias), self.normalized_shape
+            y = normalization.fitted("layer_norm", x, shape, weights, self.eps)  # type: ignore[arg-type]  # known by now
+            return normalization.layer_norm(x, shape, *weights, self.eps) if y is None else y
         except EmberError as error:
             raise self._told(x, error) from error
 
@@ -138,7 +138,6 @@ class RMSNorm(_Trailing):
 
     def _build(self, shape: tuple[int, ...]) -> None:
         self.normalized_shape = shape
-        self._over = tuple(range(-len(shape), 0))
         if self.elementwise_affine:
             self.weight = Parameter((self._inits[0] or Ones())(shape))
         self.is_lazy = False
@@ -153,13 +152,17 @@ class RMSNorm(_Trailing):
             wide = x.dtype if x.dtype.is_floating else dtypes.default_float
             eps = dtypes.float_limits(wide).eps
         try:
-            if self.weight is None and convert.to_tensor(x).shape[-len(self._over) :] != (
-                self.normalized_shape
-            ):
-                raise refused(self, x, f"its last axes must be {self.normalized_shape}")
-            return normalization.rms_norm(x, self.weight, eps, axis=self._over)
+            shape: Any = self.normalized_shape
+            y = normalization.fitted("rms_norm", x, shape, (self.weight,), eps)
+            if y is not None:
+                return y
+            over = tuple(range(-len(shape), 0))
+            y = normalization.rms_norm(x, self.weight, eps, axis=over)
         except EmberError as error:
             raise self._told(x, error) from error
+        if y.shape[-len(shape) :] != shape:  # without a weight, nothing else has asked
+            raise refused(self, x, f"its last axes must be {shape}")
+        return y
 
 
 class GroupNorm(Module):
