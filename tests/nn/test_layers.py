@@ -18,7 +18,7 @@ from ember_ml.nn.index import NAMES
 from tests.nn.layer_cases import CASES, OWNED, LayerCase, drawn
 
 # 64 units of the last place of float32, where a few dozen numbers are added up.
-CLOSE = {"rtol": 64 * 2.0**-23, "atol": 64 * 2.0**-23}
+CLOSE: Any = {"rtol": 64 * 2.0**-23, "atol": 64 * 2.0**-23}
 EVERY = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 # JAX compiles every op and every gradient anew, and MLX runs a C++ compiler for each kernel that is
 # fused. There, one case of each layer runs as it is, those with parameters compiled as well, and of
@@ -96,7 +96,7 @@ def expected(case: LayerCase, layer: Any, training: bool) -> tuple[Any, dict[str
         (y * torch.tensor(weights_of(tuple(y.shape)))).sum().backward()
     named = dict(twin.named_parameters()) if isinstance(twin, torch.nn.Module) else {}
     after = twin.state_dict() if isinstance(twin, torch.nn.Module) else {}
-    grads = {name: p.grad.numpy() for name, p in named.items()}
+    grads = {name: np.asarray(p.grad) for name, p in named.items()}
     found = [x.grad.numpy() if x.grad is not None else None for x in given]
     return (y.detach().numpy(), {k: v.numpy() for k, v in after.items()}), grads, found
 
@@ -233,12 +233,14 @@ def test_compiled_as_called(case: LayerCase, backend: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-@EVERY
-def test_other_floats(case: LayerCase, dtype: str) -> None:
-    layer = made(case, training=False)
-    want = layer(*inputs_of(case)).numpy()
-    got = layer.to(dtype=dtype)(*inputs_of(case, dtype))
-    assert got.dtype == dtype
+@on_backends(CASES, is_kind, ["jax"])
+def test_other_floats(case: LayerCase, backend: str, dtype: str) -> None:
+    training = not case.random
+    with em.use_backend("numpy"):
+        want = made(case, training)(*inputs_of(case)).numpy()
+    layer = made(case, training).to(dtype=dtype)
+    got = layer(*inputs_of(case, dtype))
+    assert (got.dtype, got.backend) == (dtype, backend)
     wide = got.astype("float64").numpy()
     eps = {"float64": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
     np.testing.assert_allclose(wide, want, rtol=32 * eps, atol=32 * eps)

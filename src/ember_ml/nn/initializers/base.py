@@ -58,7 +58,9 @@ class Initializer:
         return f"{type(self).__name__}({said})"
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.get_config() == other.get_config()
+        if not isinstance(other, Initializer) or type(self) is not type(other):
+            return False
+        return self.get_config() == other.get_config()
 
     def __hash__(self) -> int:
         return hash((type(self), repr(self)))

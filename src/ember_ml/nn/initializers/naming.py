@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from ember_ml.errors import DomainError, DTypeError
@@ -32,7 +33,7 @@ from ember_ml.nn.initializers.scaled import (
 __all__ = ["get"]
 
 # Sparse is not among them: it has no default.
-_BY_NAME: Final[dict[str, type[Initializer]]] = {
+_BY_NAME: Final[Mapping[str, type[Initializer]]] = {
     re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower(): cls
     for cls in (
         Constant,
