@@ -17,7 +17,7 @@ from ember_ml.ops.layouts import channels_first, channels_last
 from ember_ml.ops.manipulation import moveaxis
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import GradTensor, Tensor, fill
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import ShapeLike, TensorLike
 
 __all__: list[str] = [
@@ -28,8 +28,6 @@ __all__: list[str] = [
     "normalize",
     "rms_norm",
 ]
-
-_TENSORS = frozenset((Tensor, GradTensor))
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)
@@ -74,15 +72,17 @@ def rms_norm(
     return _returned(dispatch.together("rms_norm", (tensor, weight), count, float(eps)), back)
 
 
-def fitted(
+def normed(
     name: str, x: Any, shape: tuple[int, ...], parameters: tuple[Tensor | None, ...], eps: float
-) -> Tensor | None:
-    """layer_norm or rms_norm by a layer, whose parameters have this shape; None where x does not
-    end with it, or is no tensor yet.
-    """
-    if type(x) in _TENSORS and x.native.shape[-len(shape) :] == shape:
-        return dispatch.together(name, (x, *parameters), len(shape), eps)
-    return None
+) -> Tensor:
+    """A norm over the last axes by a layer, whose parameters fit `shape`."""
+    count = len(shape)
+    if not isinstance(x, Tensor):
+        home = next((p._spec.backend for p in parameters if p is not None), None)
+        x = convert.to_tensor(x, home)  # data goes where the parameters are
+    if x.native.shape[-count:] != shape or len(x.native.shape) < count:
+        raise ShapeError(f"ops.{name} got shape {x.shape}; the last axes must be {shape}")
+    return dispatch.together(name, (x, *parameters), count, eps)
 
 
 def _trailing(

@@ -12,6 +12,7 @@ from ember_ml.nn.module import Module
 from ember_ml.nn.modules.inputs import Sized, refused, told
 from ember_ml.nn.parameter import Parameter
 from ember_ml.ops import normalization
+from ember_ml.ops.normalization import normed
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
@@ -103,9 +104,8 @@ class LayerNorm(_Trailing):
         if self.is_lazy:
             x = self._size(x, -1)
         try:
-            weights, shape = (self.weight, self.bias), self.normalized_shape
-            y = normalization.fitted("layer_norm", x, shape, weights, self.eps)  # type: ignore[arg-type]  # known by now
-            return normalization.layer_norm(x, shape, *weights, self.eps) if y is None else y
+            shape: Any = self.normalized_shape
+            return normed("layer_norm", x, shape, (self.weight, self.bias), self.eps)
         except EmberError as error:
             raise self._told(x, error) from error
 
@@ -153,16 +153,9 @@ class RMSNorm(_Trailing):
             eps = dtypes.float_limits(wide).eps
         try:
             shape: Any = self.normalized_shape
-            y = normalization.fitted("rms_norm", x, shape, (self.weight,), eps)
-            if y is not None:
-                return y
-            over = tuple(range(-len(shape), 0))
-            y = normalization.rms_norm(x, self.weight, eps, axis=over)
+            return normed("rms_norm", x, shape, (self.weight,), eps)
         except EmberError as error:
             raise self._told(x, error) from error
-        if y.shape[-len(shape) :] != shape:  # without a weight, nothing else has asked
-            raise refused(self, x, f"its last axes must be {shape}")
-        return y
 
 
 class GroupNorm(Module):
