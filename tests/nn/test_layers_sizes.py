@@ -271,6 +271,17 @@ def test_statistics_of_several_batches(backend: str) -> None:
             assert str(own.dtype) == str(value.dtype).removeprefix("torch.")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_the_epsilon_of_an_rms_norm_is_that_of_pytorch(dtype: str, backend: str) -> None:
+    x = np.array([[1e-3, -2e-3, 3e-3, 1e-4]])  # so small that it counts
+    twin = torch.nn.RMSNorm(4, elementwise_affine=False)
+    want = twin(torch.tensor(x, dtype=getattr(torch, dtype))).double().numpy()
+    got = nn.RMSNorm(4, elementwise_affine=False)(ops.asarray(x, dtype=dtype))
+    assert got.dtype == dtype
+    eps = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-22, "float64": 2.0**-50}
+    np.testing.assert_allclose(got.astype("float64").numpy(), want, rtol=eps[dtype])
+
+
 def test_forward_of_an_activation_is_its_op() -> None:
     assert nn.ReLU().forward is ops.relu
     assert nn.Tanh().forward is ops.tanh

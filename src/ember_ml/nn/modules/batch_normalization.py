@@ -61,7 +61,7 @@ class _Running(Sized):
                 f"{name} takes data_format='channels_first' or 'channels_last', not {data_format!r}"
             )
         self.num_features = num_features
-        self.eps = eps
+        self.eps = float(eps)
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ember_ml import dtypes
 from ember_ml.errors import DomainError, EmberError
@@ -22,6 +22,9 @@ __all__ = [
     "LayerNorm",
     "RMSNorm",
 ]
+
+# Machine epsilons of float32, in which 16-bit floats are computed as well, and of float64.
+_EPS: Final = (2.0**-23, 2.0**-52)
 
 
 class _Trailing(Sized):
@@ -83,7 +86,7 @@ class LayerNorm(_Trailing):
         weight_init: str | Initializer | None = None,
         bias_init: str | Initializer | None = None,
     ) -> None:
-        self.eps = eps
+        self.eps = float(eps)
         self.elementwise_affine = elementwise_affine
         self.use_bias = bias
         self._inits = (get(weight_init), get(bias_init))
@@ -114,7 +117,8 @@ class RMSNorm(_Trailing):
     """`x / √(mean(x²) + eps) · weight`, over the last axes.
 
     Shapes: x `(..., *normalized_shape)`, weight `normalized_shape`, which begins with ones.
-    `eps=None` is the machine epsilon of x's dtype, as in PyTorch. With `normalized_shape=None`, it
+    `eps=None` is the machine epsilon of float32, or of float64 for inputs of it: that of the dtype
+    in which PyTorch computes. With `normalized_shape=None`, it
     is the last axis of the first input.
 
     >>> from ember_ml import nn
@@ -130,7 +134,7 @@ class RMSNorm(_Trailing):
         *,
         weight_init: str | Initializer | None = None,
     ) -> None:
-        self.eps = eps
+        self.eps = None if eps is None else float(eps)
         self.elementwise_affine = elementwise_affine
         self._inits = (get(weight_init), None)
         self.weight = None
@@ -149,8 +153,7 @@ class RMSNorm(_Trailing):
         eps = self.eps
         if eps is None:
             x = convert.to_tensor(x, None if self.weight is None else self.weight._spec.backend)
-            wide = x.dtype if x.dtype.is_floating else dtypes.default_float
-            eps = dtypes.float_limits(wide).eps
+            eps = _EPS[x.dtype is dtypes.float64]
         try:
             shape: Any = self.normalized_shape
             return normed("rms_norm", x, shape, (self.weight,), eps)
