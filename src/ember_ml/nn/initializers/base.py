@@ -1,22 +1,20 @@
-"""Initializers: the values that parameters begin with, the same on every backend for a seed.
-
-An initializer is called with a shape. It draws from `generator`, or from the stream of
-`em.ops.random.set_seed`. Shapes are as PyTorch lays weights out: `(out, in, *kernel)`.
-"""
+"""What initializers have in common."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, TypeVar
 
-from ember_ml import ops
+import numpy as np
+
+from ember_ml import dtypes, ops
 from ember_ml.dtypes import DTypeLike
 from ember_ml.errors import ShapeError
 from ember_ml.nn import config
 from ember_ml.ops.random.generator import Generator
 from ember_ml.tensor.core import Tensor
 
-__all__ = ["Initializer", "UniformFan", "fans"]
+__all__ = ["Initializer", "fans"]
 
 Self = TypeVar("Self", bound="Initializer")
 
@@ -60,7 +58,9 @@ class Initializer:
         return f"{type(self).__name__}({said})"
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.get_config() == other.get_config()
+        if not isinstance(other, Initializer) or type(self) is not type(other):
+            return False
+        return self.get_config() == other.get_config()
 
     def __hash__(self) -> int:
         return hash((type(self), repr(self)))
@@ -78,25 +78,7 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
-class UniformFan(Initializer):
-    """Uniform within ±1/√fan_in: what PyTorch's layers begin with.
-
-    `fan_in` is for biases, whose shape does not tell it.
-    """
-
-    def __init__(self, fan_in: int | None = None) -> None:
-        self.fan_in = fan_in
-
-    def __call__(
-        self,
-        shape: tuple[int, ...],
-        *,
-        dtype: DTypeLike = None,
-        device: str | None = None,
-        generator: Generator | None = None,
-    ) -> Tensor:
-        fan = fans(shape)[0] if self.fan_in is None else self.fan_in
-        bound = 1.0 / math.sqrt(fan) if fan else 0.0
-        return ops.random.uniform(
-            shape, -bound, bound, dtype=dtype, device=device, generator=generator
-        )
+def placed(values: np.ndarray[Any, Any], dtype: DTypeLike, device: str | None) -> Tensor:
+    """Values that the host has made as a tensor of the current backend."""
+    wanted = dtypes.default_float if dtype is None else dtypes.to_dtype(dtype)
+    return ops.asarray(np.ascontiguousarray(values.astype(wanted.numpy)), device=device)
