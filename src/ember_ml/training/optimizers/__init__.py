@@ -12,7 +12,9 @@ from ember_ml.training.optimizers.sgd import SGD
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "get_optimizer"]
 
 
-def get_optimizer(name: str | type[Optimizer] | Optimizer, parameters: Any = None, **options: Any) -> Optimizer:
+def get_optimizer(
+    name: str | type[Optimizer] | Optimizer, parameters: Any = None, **options: Any
+) -> Optimizer:
     """An optimizer by its name, in any case; one that is made already comes back.
 
     >>> from ember_ml import nn

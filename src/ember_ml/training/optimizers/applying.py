@@ -63,8 +63,10 @@ def run(
     backend = spec.backend
     traced = tracing() and (
         isinstance(rate, Tensor)
-        or any(backend.is_traced(s.param.native) or backend.is_traced(g.native)
-               for s, g in zip(slots, grads, strict=True))
+        or any(
+            backend.is_traced(s.param.native) or backend.is_traced(g.native)
+            for s, g in zip(slots, grads, strict=True)
+        )
     )
     if kernel in backend.overrides and fitting(spec) is spec and not traced:
         _by_kernel(slots, grads, rate, options, spec.bound, kernel)
@@ -172,9 +174,15 @@ def _compiled(
         written += (slot.state or {}).values()
     natives = [x.native for x in written]
     natives += [g.native for g in grads]
-    natives.append(convert.cast(rate, wide.dtype).native if isinstance(rate, Tensor) else wide.scalar(rate))
-    key = (spec, tuple(options.items()), tuple([tuple(x.shape) for x in natives]),
-           tuple([slot.name for slot in slots]))
+    natives.append(
+        convert.cast(rate, wide.dtype).native if isinstance(rate, Tensor) else wide.scalar(rate)
+    )
+    key = (
+        spec,
+        tuple(options.items()),
+        tuple([tuple(x.shape) for x in natives]),
+        tuple([slot.name for slot in slots]),
+    )
     program = programs.get(key)
     if program is None:
         plan = Plan(donated=lambda: range(len(written)))
@@ -204,9 +212,7 @@ def _is_own(x: Tensor, natives: list[NativeArray], place: int) -> bool:
     return _COUNTED and sys.getrefcount(natives[place]) == known
 
 
-def _body(
-    slots: Sequence[Slot], formula: Formula, wide: Spec
-) -> Callable[..., list[NativeArray]]:
+def _body(slots: Sequence[Slot], formula: Formula, wide: Spec) -> Callable[..., list[NativeArray]]:
     """The update of all parameters as a function of native arrays."""
     specs = [slot.param._spec for slot in slots]
     keys = [[(key, x._spec) for key, x in (slot.state or {}).items()] for slot in slots]
@@ -227,5 +233,3 @@ def _body(
         return made + after
 
     return body
-
-

@@ -95,9 +95,7 @@ def gradients(name: str, model: Any, grads: Any) -> list[tuple[Tensor, Any]]:
         )
     values = list(grads)
     if len(values) != len(trained):
-        raise ShapeError(
-            f"{name}.update got {len(values)} gradients for {len(trained)} parameters"
-        )
+        raise ShapeError(f"{name}.update got {len(values)} gradients for {len(trained)} parameters")
     return [(x, g) for (_, x), g in zip(trained, values, strict=True)]
 
 
