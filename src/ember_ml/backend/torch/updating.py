@@ -34,7 +34,11 @@ def _quiet(update: Update) -> Update:
         params: Arrays, grads: Arrays, states: States, lr: Any, options: Options
     ) -> bool | None:
         with torch.no_grad():
-            return update(params, grads, states, lr, options)
+            done = update(params, grads, states, lr, options)
+        if done is not False:
+            # torch's fused updates do not count as writes, which a gradient would ask for.
+            torch.autograd.graph.increment_version(params)
+        return done
 
     return run
 

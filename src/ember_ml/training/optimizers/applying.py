@@ -43,6 +43,15 @@ class Slot:
         # That of the parameter when its state was made; it may have moved since.
         self.spec: Spec | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self.name, self.param, self.state)
+
+
+def _remade(name: str, param: Tensor, state: dict[str, Tensor] | None) -> Slot:
+    made = Slot(name, param)
+    made.state = state
+    return made
+
 
 def fitting(spec: Spec) -> Spec:
     """The spec in which an update is computed: float32 for halves, which would lose it."""

@@ -381,6 +381,9 @@ class Optimizer:
         """Go on from what `state_dict` gave; the parameters must have the same names and shapes."""
         keeping.load(self, state)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_programs": {}}  # what engines have compiled is no state
+
     def __repr__(self) -> str:
         shown = [f"lr={self.param_groups[0]['lr']}"]
         shown += [f"{key}={value}" for key, value in self._options(0).items()]

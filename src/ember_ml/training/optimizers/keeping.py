@@ -59,9 +59,7 @@ def load(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     for group, mine, slots in zip(groups, optimizer.param_groups, optimizer._slots, strict=True):
         if list(group["names"]) != list(mine["names"]):
             other = sorted({*group["names"]} ^ {*mine["names"]})
-            said = (
-                f"only one of both has {', '.join(other[:5])}" if other else "their order differs"
-            )
+            said = f"only one has {', '.join(other[:5])}" if other else "their order differs"
             raise UnknownKeyError(f"{where} got a state of other parameters: {said}")
         options = {key: v for key, v in group.items() if key not in ("names", "lr")}
         for key, value in options.items():

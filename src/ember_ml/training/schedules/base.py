@@ -31,6 +31,7 @@ class _Numbers:
 
     cos = staticmethod(math.cos)
     floor = staticmethod(math.floor)
+    log = staticmethod(math.log)
     minimum = staticmethod(min)
     maximum = staticmethod(max)
 
@@ -46,6 +47,7 @@ class _Tensors:
 
     cos: ClassVar[Callable[..., Tensor]] = staticmethod(ops.cos)
     floor: ClassVar[Callable[..., Tensor]] = staticmethod(ops.floor)
+    log: ClassVar[Callable[..., Tensor]] = staticmethod(ops.log)
     minimum: ClassVar[Callable[..., Tensor]] = staticmethod(ops.minimum)
     maximum: ClassVar[Callable[..., Tensor]] = staticmethod(ops.maximum)
 
@@ -71,7 +73,7 @@ class Schedule:
     """A rate as a function of the number of updates so far.
 
     A subclass has `value(step, xp)`, where `step` and the result are numbers or tensors, and
-    `xp` has `where`, `minimum`, `maximum`, `floor` and `cos` for them.
+    `xp` has `where`, `minimum`, `maximum`, `floor`, `log` and `cos` for them.
 
     >>> from ember_ml.training import Schedule
     >>> class InverseRoot(Schedule):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from ember_ml.errors import DomainError
 from ember_ml.training.schedules.base import Schedule, Value, count, rate
@@ -17,9 +17,6 @@ __all__ = [
     "OneCycleSchedule",
     "StepSchedule",
 ]
-
-# Cycles that grow are told apart by their starts; this many reach beyond any count of updates.
-_CYCLES: Final = 48
 
 
 class ConstantSchedule(Schedule):
@@ -147,18 +144,15 @@ class CosineSchedule(Schedule):
         """How much of its cycle is done at a step."""
         if self.multiplier == 1:
             return (step - self.steps * xp.floor(step / self.steps)) / self.steps
-        start: Value = 0
-        length: Value = self.steps
-        first, size = self.steps, self.steps * self.multiplier
-        for _ in range(_CYCLES):
-            start, length = (
-                xp.where(step >= first, first, start),
-                xp.where(step >= first, size, length),
-            )
-            first, size = first + size, size * self.multiplier
-            if first > 2**53:
-                break
-        return (step - start) / length
+        by = self.multiplier
+
+        def start(cycle: Value) -> Value:
+            return self.steps * ((xp.floor(by**cycle + 0.5) - 1) / (by - 1))
+
+        cycle = xp.floor(xp.log(step / self.steps * (by - 1) + 1) / math.log(by) + 0.5)
+        # The logarithm is near; which of the neighbours it is, is exact.
+        cycle = xp.where(step < start(cycle), cycle - 1, cycle)
+        return (step - start(cycle)) / (self.steps * xp.floor(by**cycle + 0.5))
 
 
 class OneCycleSchedule(Schedule):
