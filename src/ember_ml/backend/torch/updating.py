@@ -22,6 +22,8 @@ Options = Mapping[str, Any]
 # Gives False where it has done nothing, since it cannot.
 Update = Callable[[Arrays, Arrays, States, Any, Options], bool | None]
 
+# torch's functions of lists of tensors, which its types do not show.
+_LISTS: Final[Any] = torch
 # Devices that torch has fused updates for.
 _FUSED: Final = frozenset(("cpu", "cuda", "mps"))
 
@@ -55,9 +57,9 @@ def _in_order(grads: Arrays) -> Arrays:
 def _decayed(params: Arrays, grads: Arrays, options: Options) -> Arrays:
     """Gradients in the direction of the step, with the decay of weights added."""
     if options["maximize"]:
-        grads = list(torch._foreach_neg(grads))
+        grads = list(_LISTS._foreach_neg(grads))
     if options.get("weight_decay"):
-        grads = list(torch._foreach_add(grads, params, alpha=options["weight_decay"]))
+        grads = list(_LISTS._foreach_add(grads, params, alpha=options["weight_decay"]))
     return grads
 
 
@@ -65,7 +67,7 @@ def _decayed(params: Arrays, grads: Arrays, options: Options) -> Arrays:
 def sgd_update(params: Arrays, grads: Arrays, states: States, lr: float, options: Options) -> None:
     momentum, dampening = options["momentum"], options["dampening"]
     if not dampening and _fuses(params) and params[0].is_cpu:
-        torch._fused_sgd_(
+        _LISTS._fused_sgd_(
             params,
             _in_order(grads),
             states["momentum_buffer"] if momentum else [],
@@ -81,20 +83,20 @@ def sgd_update(params: Arrays, grads: Arrays, states: States, lr: float, options
     grads = _decayed(params, grads, options)
     if momentum:
         buffers = states["momentum_buffer"]
-        torch._foreach_mul_(buffers, momentum)
+        _LISTS._foreach_mul_(buffers, momentum)
         if dampening:
             steps = states["step"]
             for buffer, g, step in zip(buffers, grads, steps, strict=True):
                 # The first buffer is the gradient itself.
                 buffer.add_(g, alpha=1.0 - dampening if step.item() else 1.0)
-            torch._foreach_add_(steps, 1.0)
+            _LISTS._foreach_add_(steps, 1.0)
         else:
-            torch._foreach_add_(buffers, grads)
+            _LISTS._foreach_add_(buffers, grads)
         if options["nesterov"]:
-            grads = list(torch._foreach_add(grads, buffers, alpha=momentum))
+            grads = list(_LISTS._foreach_add(grads, buffers, alpha=momentum))
         else:
             grads = buffers
-    torch._foreach_add_(params, grads, alpha=-lr)
+    _LISTS._foreach_add_(params, grads, alpha=-lr)
 
 
 def _adam(
@@ -106,9 +108,9 @@ def _adam(
     fuses = _fuses(params)
     if isinstance(lr, torch.Tensor) and not fuses:
         return False
-    torch._foreach_add_(steps, 1.0)
+    _LISTS._foreach_add_(steps, 1.0)
     if fuses:
-        run: Any = torch._fused_adamw_ if decoupled else torch._fused_adam_
+        run: Any = _LISTS._fused_adamw_ if decoupled else _LISTS._fused_adam_
         run(
             params,
             _in_order(grads),
@@ -126,21 +128,21 @@ def _adam(
         )
         return True
     if decoupled:
-        torch._foreach_mul_(params, 1.0 - lr * options["weight_decay"])
+        _LISTS._foreach_mul_(params, 1.0 - lr * options["weight_decay"])
         grads = _decayed(params, grads, {"maximize": options["maximize"]})
     else:
         grads = _decayed(params, grads, options)
-    torch._foreach_lerp_(means, grads, 1.0 - beta1)
-    torch._foreach_mul_(squares, beta2)
-    torch._foreach_addcmul_(squares, grads, grads, 1.0 - beta2)
+    _LISTS._foreach_lerp_(means, grads, 1.0 - beta1)
+    _LISTS._foreach_mul_(squares, beta2)
+    _LISTS._foreach_addcmul_(squares, grads, grads, 1.0 - beta2)
     if largest:
-        torch._foreach_maximum_(largest, squares)
+        _LISTS._foreach_maximum_(largest, squares)
         squares = largest
     counts = [step.item() for step in steps]
-    scale = list(torch._foreach_sqrt(squares))
-    torch._foreach_div_(scale, [(1.0 - beta2**count) ** 0.5 for count in counts])
-    torch._foreach_add_(scale, options["eps"])
-    torch._foreach_addcdiv_(params, means, scale, [-lr / (1.0 - beta1**count) for count in counts])
+    scale = list(_LISTS._foreach_sqrt(squares))
+    _LISTS._foreach_div_(scale, [(1.0 - beta2**count) ** 0.5 for count in counts])
+    _LISTS._foreach_add_(scale, options["eps"])
+    _LISTS._foreach_addcdiv_(params, means, scale, [-lr / (1.0 - beta1**count) for count in counts])
     return True
 
 
@@ -163,11 +165,11 @@ def adagrad_update(
     rates = [-lr] * len(params)
     if options["lr_decay"]:
         rates = [-lr / (1.0 + step.item() * options["lr_decay"]) for step in states["step"]]
-        torch._foreach_add_(states["step"], 1.0)
-    torch._foreach_addcmul_(sums, grads, grads, 1.0)
-    scale = list(torch._foreach_sqrt(sums))
-    torch._foreach_add_(scale, options["eps"])
-    torch._foreach_addcdiv_(params, grads, scale, rates)
+        _LISTS._foreach_add_(states["step"], 1.0)
+    _LISTS._foreach_addcmul_(sums, grads, grads, 1.0)
+    scale = list(_LISTS._foreach_sqrt(sums))
+    _LISTS._foreach_add_(scale, options["eps"])
+    _LISTS._foreach_addcdiv_(params, grads, scale, rates)
 
 
 @_quiet
@@ -176,23 +178,23 @@ def rmsprop_update(
 ) -> None:
     grads = _decayed(params, grads, options)
     alpha, squares = options["alpha"], states["square_avg"]
-    torch._foreach_mul_(squares, alpha)
-    torch._foreach_addcmul_(squares, grads, grads, 1.0 - alpha)
+    _LISTS._foreach_mul_(squares, alpha)
+    _LISTS._foreach_addcmul_(squares, grads, grads, 1.0 - alpha)
     if options["centered"]:
         means = states["grad_avg"]
-        torch._foreach_lerp_(means, grads, 1.0 - alpha)
-        scale = list(torch._foreach_addcmul(squares, means, means, -1.0))
-        torch._foreach_sqrt_(scale)
+        _LISTS._foreach_lerp_(means, grads, 1.0 - alpha)
+        scale = list(_LISTS._foreach_addcmul(squares, means, means, -1.0))
+        _LISTS._foreach_sqrt_(scale)
     else:
-        scale = list(torch._foreach_sqrt(squares))
-    torch._foreach_add_(scale, options["eps"])
+        scale = list(_LISTS._foreach_sqrt(squares))
+    _LISTS._foreach_add_(scale, options["eps"])
     if options["momentum"]:
         buffers = states["momentum_buffer"]
-        torch._foreach_mul_(buffers, options["momentum"])
-        torch._foreach_addcdiv_(buffers, grads, scale)
-        torch._foreach_add_(params, buffers, alpha=-lr)
+        _LISTS._foreach_mul_(buffers, options["momentum"])
+        _LISTS._foreach_addcdiv_(buffers, grads, scale)
+        _LISTS._foreach_add_(params, buffers, alpha=-lr)
     else:
-        torch._foreach_addcdiv_(params, grads, scale, -lr)
+        _LISTS._foreach_addcdiv_(params, grads, scale, -lr)
 
 
 @_quiet
@@ -202,17 +204,17 @@ def adadelta_update(
     grads = _decayed(params, grads, options)
     rho, eps = options["rho"], options["eps"]
     squares, moves = states["square_avg"], states["acc_delta"]
-    torch._foreach_mul_(squares, rho)
-    torch._foreach_addcmul_(squares, grads, grads, 1.0 - rho)
-    scale = list(torch._foreach_add(squares, eps))
-    torch._foreach_sqrt_(scale)
-    steps = list(torch._foreach_add(moves, eps))
-    torch._foreach_sqrt_(steps)
-    torch._foreach_div_(steps, scale)
-    torch._foreach_mul_(steps, grads)
-    torch._foreach_mul_(moves, rho)
-    torch._foreach_addcmul_(moves, steps, steps, 1.0 - rho)
-    torch._foreach_add_(params, steps, alpha=-lr)
+    _LISTS._foreach_mul_(squares, rho)
+    _LISTS._foreach_addcmul_(squares, grads, grads, 1.0 - rho)
+    scale = list(_LISTS._foreach_add(squares, eps))
+    _LISTS._foreach_sqrt_(scale)
+    steps = list(_LISTS._foreach_add(moves, eps))
+    _LISTS._foreach_sqrt_(steps)
+    _LISTS._foreach_div_(steps, scale)
+    _LISTS._foreach_mul_(steps, grads)
+    _LISTS._foreach_mul_(moves, rho)
+    _LISTS._foreach_addcmul_(moves, steps, steps, 1.0 - rho)
+    _LISTS._foreach_add_(params, steps, alpha=-lr)
 
 
 @_quiet
@@ -220,14 +222,14 @@ def lion_update(params: Arrays, grads: Arrays, states: States, lr: float, option
     beta1, beta2 = options["betas"]
     grads = _decayed(params, grads, {"maximize": options["maximize"]})
     means = states["exp_avg"]
-    steps = list(torch._foreach_mul(means, beta1))
-    torch._foreach_add_(steps, grads, alpha=1.0 - beta1)
-    torch._foreach_sign_(steps)
+    steps = list(_LISTS._foreach_mul(means, beta1))
+    _LISTS._foreach_add_(steps, grads, alpha=1.0 - beta1)
+    _LISTS._foreach_sign_(steps)
     if options["weight_decay"]:
-        torch._foreach_add_(steps, params, alpha=options["weight_decay"])
-    torch._foreach_mul_(means, beta2)
-    torch._foreach_add_(means, grads, alpha=1.0 - beta2)
-    torch._foreach_add_(params, steps, alpha=-lr)
+        _LISTS._foreach_add_(steps, params, alpha=options["weight_decay"])
+    _LISTS._foreach_mul_(means, beta2)
+    _LISTS._foreach_add_(means, grads, alpha=1.0 - beta2)
+    _LISTS._foreach_add_(params, steps, alpha=-lr)
 
 
 # These take the rate as a tensor as well, so that they can be part of a graph.

@@ -41,6 +41,7 @@ def groups(name: str, given: Any) -> list[dict[str, Any]]:
 
 def named(name: str, given: Any, count: int = 0) -> Named:
     """Parameters with names; those that came without one are named by their number."""
+    found: list[tuple[str, Any]]
     if isinstance(given, Module):
         require_built(given, name)
         found = list(given.named_parameters())

@@ -91,7 +91,7 @@ def _fitted(
         # The options of the file may remember other things than those of now.
         slot.state = None
         optimizer._fit_with(slot, options)
-    mine = slot.state
+    mine: dict[str, Tensor] = slot.state or {}
     if set(mine) != set(given):
         other = ", ".join(sorted(set(mine) ^ set(given)))
         raise UnknownKeyError(f"{where}: of '{slot.name}', only one of both has {other}")
