@@ -538,3 +538,16 @@ def test_containers() -> None:
     del table["a"]
     with pytest.raises(KeyError, match="no 'a'"):
         table["a"]
+
+
+def test_a_clone_of_a_parameter_keeps_its_values(backend: str) -> None:
+    w = nn.Parameter(ops.ones(2))
+    kept, shared = w.detach().clone(), w.detach()
+    with em.no_grad():
+        w -= 3.0
+    assert kept.tolist() == [1.0, 1.0]
+    assert shared.tolist() == [-2.0, -2.0]
+    with em.no_grad():
+        shared[...] = 5.0
+    assert w.tolist() == [5.0, 5.0]
+    assert kept.tolist() == [1.0, 1.0]

@@ -59,6 +59,7 @@ class Storage:
         "foreign",
         "lock",
         "native",
+        "recorded",
         "spec",
         "version",
     )
@@ -72,6 +73,8 @@ class Storage:
         self.epoch = 0
         # True where the memory is somebody else's, who must not see writes.
         self.foreign = False
+        # True where a tensor with an engine's own record writes to the memory, unseen from here.
+        self.recorded = False
         # Clones keep the lock of their original, so that no two locks are ever taken in turn.
         self.lock: RLock = RLock() if lender is None else lender.lock
         # Plain tensors that hold the whole array in a slot of their own.

@@ -512,7 +512,10 @@ def detached(x: Tensor) -> Tensor:
             return alias(x)
         return fill(backend.detach(x.native), x._spec)
     if backend.records or _is_traced(x):
-        return fill(backend.detach(x.native), x._spec)
+        out = fill(backend.detach(x.native), x._spec)
+        if backend.records and not _is_traced(x):
+            storage_of(out).recorded = True
+        return out
     if type(home) is not Member:
         return _alias(x)
     out = fill(x.native, x._spec)
@@ -555,6 +558,8 @@ def clone(x: Tensor) -> Tensor:
             view._home = Window(Storage(home.storage.native, spec), home.layout)
         return view
     storage = home.storage if type(home) is Loan else storage_of(x)
+    if storage.recorded:  # nobody would tell the clone of a write
+        return fill(spec.backend.copy(x.native), spec)
     with storage.lock:
         if type(home) is Loan and x._home is not home:  # another thread has written meanwhile
             return clone(x)
