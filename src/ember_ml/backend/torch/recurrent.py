@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ember_ml.backend import selection
 from ember_ml.backend.contract import Kernel
@@ -30,8 +31,12 @@ def recurrent(
     weights, kind = rest[: 2 * WEIGHTS], rest[2 * WEIGHTS]
     # The fused kernels take no empty batch and, of a transform, no batch of weights. Of a mask
     # they take lengths, which a trace does not have.
-    if not x.shape[1] or is_traced(x) or is_traced(weights[1]):
+    if not x.shape[1] or any(is_functorch_wrapped_tensor(t) for t in (x, h0, weights[1])):
         return _stepwise(x, h0, c0, mask, *rest)
+    # Where this is not said, the kernels keep nothing for a gradient.
+    training = torch.is_grad_enabled()
+    if training and is_traced(x) and kind == "lstm":
+        return _stepwise(x, h0, c0, mask, *rest)  # the gradient of oneDNN's cannot be traced
     lengths = None if mask is None else _lengths(mask)
     if mask is not None and lengths is None:
         return _stepwise(x, h0, c0, mask, *rest)
@@ -39,8 +44,6 @@ def recurrent(
     given = [w for w in weights[: directions * WEIGHTS] if w is not None]
     has_biases = weights[2] is not None
     state = h0 if c0 is None else (h0, c0)
-    # Where this is not said, the kernels keep nothing for a gradient.
-    training = torch.is_grad_enabled()
     fused = _FUSED[kind] if weights[4] is None else _quietly_projected
     if lengths is None:
         got = fused(x, state, given, has_biases, 1, 0.0, training, directions == 2, False)
@@ -70,9 +73,11 @@ def _quietly_projected(*args: Any) -> Any:
 
 def _lengths(mask: Tensor) -> Tensor | None:
     """How many steps of each sequence count; None where they are not the first ones, or none."""
+    if is_traced(mask):
+        return None
     lengths = mask.sum(0)
     first = torch.arange(len(mask), device=mask.device)[:, None] < lengths
-    if is_traced(mask) or not bool(lengths.min()) or not torch.equal(first, mask):
+    if not bool(lengths.min()) or not torch.equal(first, mask):
         return None
     return lengths
 
