@@ -4,4 +4,5 @@ from ember_ml.nn.modules import activations as activations
 from ember_ml.nn.modules.activation_layers import *
 from ember_ml.nn.modules.containers import *
 from ember_ml.nn.modules.linear import *
+from ember_ml.nn.modules.liquid import *
 from ember_ml.nn.modules.recurrent import *

@@ -9,8 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from ember_ml import ops
 from ember_ml.backend.selection import use_backend
 from ember_ml.devices import use_device
@@ -19,6 +17,7 @@ from ember_ml.nn.initializers import UniformFan
 from ember_ml.nn.module import Module
 from ember_ml.nn.parameter import Parameter
 from ember_ml.nn.recurrence import recurrent
+from ember_ml.nn.sequences import steps_that_count, zeros_beside
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
@@ -87,7 +86,7 @@ class _Weighted(Module):
     def _like(self, state: Any, x: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
         """An initial state, checked; zeros where there is none."""
         if state is None:
-            return ops.zeros_like(x, dtype=x.dtype) if x.shape == shape else _zeros(x, shape)
+            return zeros_beside(x, shape)
         found = convert.to_tensor(state, x._spec.backend)
         if found.shape != shape:
             raise ShapeError(
@@ -95,11 +94,6 @@ class _Weighted(Module):
                 f"shape {x.shape}; it must be {shape}"
             )
         return found
-
-
-def _zeros(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    with use_backend(x.backend):
-        return ops.zeros(shape, dtype=x.dtype, device=x.device)
 
 
 class _Layers(_Weighted):
@@ -182,7 +176,7 @@ class _Layers(_Weighted):
                 f"{'(batch, steps, ' if self.batch_first else '(steps, batch, '}"
                 f"{self.input_size}), or (steps, {self.input_size}) without a batch"
             )
-        counted = self._counted(x, lengths, mask)
+        counted = steps_that_count(self._said(), x, lengths, mask, self.batch_first)
         single = x.ndim == 2
         if single:
             x = ops.expand_dims(x, axis=1)
@@ -207,7 +201,7 @@ class _Layers(_Weighted):
         self, x: Tensor, h0: Tensor, c0: Tensor | None, counted: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         if not x.shape[0]:  # no steps
-            out = _zeros(x, (0, x.shape[1], self._out * self._directions))
+            out = zeros_beside(x, (0, x.shape[1], self._out * self._directions))
             return out, h0, c0
         hs, cs = [], []
         size = self._directions
@@ -249,52 +243,6 @@ class _Layers(_Weighted):
                 given = ops.expand_dims(given, axis=1)
             found.append(self._like(given, x, (count, x.shape[1], size), name))
         return found[0], found[1] if len(found) == 2 else None
-
-    def _counted(
-        self, x: Tensor, lengths: TensorLike | None, mask: TensorLike | None
-    ) -> Tensor | None:
-        """Which steps count, in the layout of x without its features; None for all."""
-        if lengths is None and mask is None:
-            return None
-        if lengths is not None and mask is not None:
-            raise DomainError(f"{self._said()} got lengths and a mask; give one of them")
-        home = x._spec.backend
-        if mask is not None:
-            given = convert.to_tensor(mask, home)
-            if given.shape != x.shape[:-1]:
-                raise ShapeError(
-                    f"{self._said()} got a mask of shape {given.shape} for an input of shape "
-                    f"{x.shape}; it must be {x.shape[:-1]}"
-                )
-            if given.dtype != "bool":
-                raise DTypeError(
-                    f"{self._said()} got a mask of {given.dtype}; it is of bool, True where a "
-                    f"step counts"
-                )
-            return given
-        given = convert.to_tensor(lengths, home)
-        axis = 0 if x.ndim == 2 or not self.batch_first else 1
-        batch = x.shape[:-1][:axis] + x.shape[:-1][axis + 1 :]
-        if given.shape != batch:
-            raise ShapeError(
-                f"{self._said()} got lengths of shape {given.shape} for an input of shape "
-                f"{x.shape}; it must be {batch}, one for each sequence"
-            )
-        if not given.dtype.is_integer:
-            raise DTypeError(f"{self._said()} got lengths of {given.dtype}; they are integers")
-        steps = x.shape[axis]
-        if home.checks_values(given.native):
-            values = np.asarray(given.numpy())
-            if values.size and (values.min() < 0 or values.max() > steps):
-                raise DomainError(
-                    f"{self._said()} got lengths from {values.min()} to {values.max()} for "
-                    f"{steps} steps; they must be 0 to {steps}"
-                )
-        with use_backend(x.backend):
-            places = ops.arange(steps, dtype=given.dtype, device=x.device)
-        if x.ndim == 3 and axis == 0:
-            return ops.less(ops.expand_dims(places, axis=1), given)
-        return ops.less(places, given if x.ndim == 2 else ops.expand_dims(given, axis=1))
 
 
 class RNN(_Layers):
