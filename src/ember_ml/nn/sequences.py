@@ -11,13 +11,20 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
-__all__ = ["steps_that_count", "zeros_beside"]
+__all__ = ["dropped", "steps_that_count", "zeros_beside"]
 
 
 def zeros_beside(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Zeros of the backend, device and dtype of a tensor."""
     with use_backend(x.backend):
         return ops.zeros(shape, dtype=x.dtype, device=x.device)
+
+
+def dropped(x: Tensor, p: float) -> Tensor:
+    """`x / (1 - p)`, or zero with probability p."""
+    with use_backend(x.backend):
+        stays = ops.random.bernoulli(x.shape, 1 - p, dtype="bool", device=x.device)
+    return ops.where(stays, x / (1 - p) if p < 1 else x, 0.0)
 
 
 def steps_that_count(

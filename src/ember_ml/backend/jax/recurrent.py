@@ -61,7 +61,8 @@ def recurrent(
         states.append(state)
     out = outs[0] if len(outs) == 1 else jnp.concatenate(outs, -1)
     h = jnp.stack([state[0] for state in states])
-    return out, h, None if c0 is None else jnp.stack([state[1] for state in states]), None
+    cells: list[Any] = [state[1] for state in states]
+    return out, h, None if c0 is None else jnp.stack(cells), None
 
 
 def recurrent_grad(*args: Any) -> list[Array | None]:

@@ -82,7 +82,7 @@ def _lengths(mask: Tensor) -> Tensor | None:
     return lengths
 
 
-def _stepwise(*args: Any) -> Any:
+def _stepwise(*args: Any) -> tuple[Tensor, Tensor, Tensor | None, None]:
     return portable.recurrent(selection.load("torch").kernels, *args)
 
 

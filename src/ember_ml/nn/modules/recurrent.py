@@ -17,7 +17,7 @@ from ember_ml.nn.initializers import UniformFan
 from ember_ml.nn.module import Module
 from ember_ml.nn.parameter import Parameter
 from ember_ml.nn.recurrence import recurrent
-from ember_ml.nn.sequences import steps_that_count, zeros_beside
+from ember_ml.nn.sequences import dropped, steps_that_count, zeros_beside
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
@@ -207,7 +207,7 @@ class _Layers(_Weighted):
         size = self._directions
         for layer in range(self.num_layers):
             if layer and self.dropout and self.training:
-                x = ops.dropout(x, self.dropout)
+                x = dropped(x, self.dropout)
             own = slice(layer * size, (layer + 1) * size)
             whole = self.num_layers == 1
             x, h, c = recurrent(
@@ -223,7 +223,7 @@ class _Layers(_Weighted):
             cs.append(c)
         if len(hs) == 1:
             return x, hs[0], cs[0]
-        last = None if cs[0] is None else ops.concat(cs)  # type: ignore[arg-type]  # all or none
+        last = None if cs[0] is None else ops.concat([c for c in cs if c is not None])
         return x, ops.concat(hs), last
 
     def _states(

@@ -13,6 +13,7 @@ from ember_ml.nn.module import Module
 from ember_ml.nn.modules.linear import Linear
 from ember_ml.nn.modules.liquid.sequence import LiquidCell, LiquidSequence
 from ember_ml.nn.parameter import Buffer, Parameter
+from ember_ml.nn.sequences import dropped
 from ember_ml.nn.wirings import Wiring
 from ember_ml.ops.activations import get_activation
 from ember_ml.tensor.core import Tensor
@@ -213,9 +214,7 @@ class CfCCell(LiquidCell):
         found: dict[str, Any] = {"x": self.groups[0].driven(prepared[0], x), "kept": []}
         if self.backbone_dropout and self.training and self._backbone[1]:
             ones = ops.ones_like(found["x"])  # as wide as the backbone
-            found["kept"] = [
-                ops.dropout(ones, self.backbone_dropout) for _ in range(self._backbone[1])
-            ]
+            found["kept"] = [dropped(ones, self.backbone_dropout) for _ in range(self._backbone[1])]
         return found
 
     def stepped(self, prepared: Any, driven: Any, state: Tensor, span: Any) -> Tensor:

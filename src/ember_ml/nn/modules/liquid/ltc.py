@@ -78,7 +78,7 @@ class LTCCell(LiquidCell):
         self.wiring = wiring or FullyConnected(self.units)
         if solver not in _SOLVERS:
             raise DomainError(f"LTCCell got solver={solver!r}; it is one of {list(_SOLVERS)}")
-        if not isinstance(ode_unfolds, int) or ode_unfolds < 1:
+        if type(ode_unfolds) is not int or ode_unfolds < 1:
             raise DomainError(f"LTCCell got ode_unfolds={ode_unfolds!r}; it is a number from 1")
         for name, value in (("input_mapping", input_mapping), ("output_mapping", output_mapping)):
             if value not in _MAPPINGS:
@@ -190,7 +190,7 @@ def _synapses(v: Tensor, sigma: Tensor, mu: Tensor, w: Tensor, we: Tensor) -> tu
 Flows = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-def _semi_implicit(flows: Flows, cm: Tensor, v: Tensor, part: Any, epsilon: float) -> Tensor:
+def _semi_implicit(flows: Flows, cm: Tensor, v: Tensor, part: Tensor, epsilon: float) -> Tensor:
     """Activations of the old potentials, and the linear rest solved for the new ones.
 
     Written with the part as a factor, so that a time span of zero changes nothing.
@@ -199,11 +199,11 @@ def _semi_implicit(flows: Flows, cm: Tensor, v: Tensor, part: Any, epsilon: floa
     return (cm * v + part * currents) / (cm + part * conductances + epsilon)
 
 
-def _explicit(flows: Flows, cm: Tensor, v: Tensor, part: Any, epsilon: float) -> Tensor:
+def _explicit(flows: Flows, cm: Tensor, v: Tensor, part: Tensor, epsilon: float) -> Tensor:
     return v + part * _slope(flows, cm, v)
 
 
-def _runge_kutta(flows: Flows, cm: Tensor, v: Tensor, part: Any, epsilon: float) -> Tensor:
+def _runge_kutta(flows: Flows, cm: Tensor, v: Tensor, part: Tensor, epsilon: float) -> Tensor:
     k1 = _slope(flows, cm, v)
     k2 = _slope(flows, cm, v + part * 0.5 * k1)
     k3 = _slope(flows, cm, v + part * 0.5 * k2)

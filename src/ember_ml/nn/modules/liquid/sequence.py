@@ -12,6 +12,7 @@ from ember_ml.nn.module import Module
 from ember_ml.nn.modules.recurrent import LSTMCell
 from ember_ml.nn.sequences import steps_that_count, zeros_beside
 from ember_ml.nn.wirings import Wiring
+from ember_ml.ops.control.scanning import scan
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
@@ -35,7 +36,7 @@ class LiquidCell(Module):
         if isinstance(units, Wiring):
             self.units, self.outputs = units.units, units.outputs
             return units
-        if not isinstance(units, int) or isinstance(units, bool) or units < 1:
+        if type(units) is not int or units < 1:
             raise DomainError(
                 f"{type(self).__name__} got units={units!r}; it is a number from 1, or a wiring"
             )
@@ -225,7 +226,7 @@ class LiquidSequence(Module):
                 )
             return new, new[0]
 
-        last, states = ops.scan(step, first, rows)
+        last, states = scan(step, first, rows)
         return states, last
 
     def _first(self, state: Any, x: Tensor) -> tuple[Tensor, ...]:
