@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ember_ml import dtypes
+from ember_ml import dtypes, ops
 from ember_ml.autodiff import tape
 from ember_ml.backend.portable.recurrent import WEIGHTS
+from ember_ml.nn.sequences import zeros_beside
 from ember_ml.ops import dispatch
 from ember_ml.ops.explain import explain
 from ember_ml.tensor import convert
@@ -32,6 +33,12 @@ def recurrent(
     Shapes and weights are as in backend/portable/recurrent.py. 16-bit floats are computed in
     float32 and rounded once.
     """
+    if not x.shape[1]:
+        # Engines take no empty batch in their fused loops, or die of its gradient: a row goes
+        # along for the way.
+        fuller = [None if t is None else _with_row(t) for t in (x, h0, c0, mask)]
+        out, h, c = recurrent(who, kind, fuller[0], fuller[1], fuller[2], fuller[3], weights)  # type: ignore[arg-type]  # None where it was
+        return out[:, :0], h[:, :0], None if c is None else c[:, :0]
     flat: list[Tensor | None] = [w for own in weights for w in own]
     flat += [None] * (2 * WEIGHTS - len(flat))
     inputs = (x, h0, c0, *flat)
@@ -41,8 +48,8 @@ def recurrent(
     spec, natives, taped = dispatch.operands(who, *[t for t in given if t is not None])
     if mask is not None:
         dispatch.same_device(who, spec.device, mask.device)
-    found = iter(natives)
-    ordered: list[Any] = [None if t is None else next(found) for t in given]
+    arrays = iter(natives)
+    ordered: list[Any] = [None if t is None else next(arrays) for t in given]
     ordered.insert(3, None if mask is None else mask.native)
     kernel, _ = spec.backend.entry(spec, _KERNEL)
     keep = bool(taped) and not spec.backend.records and tape.is_grad_enabled()
@@ -60,3 +67,8 @@ def recurrent(
         made = tuple(fill(n, spec) for n in results)
     cast = [convert.cast(t, dtype) for t in made]
     return cast[0], cast[1], None if c is None else cast[2]
+
+
+def _with_row(t: Tensor) -> Tensor:
+    row = (t.shape[0], 1, *t.shape[2:])
+    return ops.concat([t, zeros_beside(t, row)], axis=1)
