@@ -80,7 +80,8 @@ def assert_same(a: Any, b: Any, tolerance: float = 1e-6) -> None:
     first, second = leaves(a), leaves(b)
     assert len(first) == len(second)
     for x, y in zip(first, second, strict=True):
-        assert x.dtype == y.dtype and x.shape == y.shape
+        assert x.dtype == y.dtype
+        assert x.shape == y.shape
         np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
 
@@ -181,10 +182,12 @@ def test_empty_batches(case: Case, backend: str) -> None:
     results = model(ops.zeros(shape))
     full = tree.leaves(model(case.input()))
     for empty, y in zip(tree.leaves(results), full, strict=True):
-        assert empty.size == 0 and empty.ndim == y.ndim
+        assert empty.size == 0
+        assert empty.ndim == y.ndim
     total(results).backward()
     for p in model.parameters():
-        assert p.grad is not None and not p.grad.any()
+        assert p.grad is not None
+        assert not p.grad.any()
 
 
 @every
@@ -194,7 +197,9 @@ def test_inputs_of_another_size_are_refused(case: Case) -> None:
         with pytest.raises(em.ShapeError) as caught:
             model(ops.zeros(shape))
         text = str(caught.value)
-        assert case.name.split()[0] in text and str(shape) in text and "takes" in text
+        assert case.name.split()[0] in text
+        assert str(shape) in text
+        assert "takes" in text
 
 
 @few
