@@ -136,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", choices=["numpy", "torch", "jax", "mlx"])
     parser.add_argument("--model", choices=["cfc", "ltc"], default="cfc")
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", metavar="PNG", help="draw the losses, a ride and the wiring")
     options = parser.parse_args()

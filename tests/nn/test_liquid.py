@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -432,6 +434,22 @@ def test_descent_by_hand_learns_a_sine(backend: str) -> None:
 
     losses = [step().item() for _ in range(16)]
     assert losses[-1] < 0.7 * losses[0]
+
+
+def test_the_example_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "control.png"
+    example = Path(__file__).parents[2] / "examples" / "liquid_control.py"
+    argv = [str(example), "--backend", "numpy", "--steps", "2", "--plot", str(path)]
+    monkeypatch.setattr("sys.argv", argv)
+    runpy.run_path(str(example), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "the network" in said
+    assert "100%" in said  # the controller
+    for picture in (path, tmp_path / "control-wiring.png"):
+        assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 MISTAKES: dict[str, tuple[Any, Any, str]] = {
