@@ -118,7 +118,9 @@ class Wiring:
         return f"{type(self).__name__}({said})"
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.get_config() == other.get_config()
+        if type(self) is not type(other) or not isinstance(other, Wiring):
+            return False
+        return self.get_config() == other.get_config()
 
     def __hash__(self) -> int:
         return hash((type(self), repr(self)))

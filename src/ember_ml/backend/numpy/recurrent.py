@@ -261,7 +261,7 @@ def _lstm_back(
         counts = _counts(mask, t)
         g_new, past = _split(_reached(above, g_h, t, counts), counts)
         g_c, past_c = _split(g_c, counts)
-        if g_made is not None:
+        if w_hr is not None and g_made is not None:
             g_made[t] = g_new
             g_new = np.matmul(g_new, w_hr)
         g_c = g_c + g_new * into_cell[t]
@@ -273,7 +273,7 @@ def _lstm_back(
         np.multiply(into[t, :, 3 * size :], g_new, out=g[t, :, 3 * size :])
         g_h = np.matmul(g[t], w_hh)
         g_c = g_c * f[t]
-        if past is not None:
+        if past is not None and past_c is not None:
             g_h += past
             g_c += past_c
     befores = _before(kept["out"], h0, mask, order[::-1])
