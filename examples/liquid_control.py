@@ -19,7 +19,7 @@ from rich.table import Table
 import ember_ml as em
 from ember_ml import nn, ops
 from ember_ml.nn import wirings
-from ember_ml.training import AdamW
+from ember_ml.training import AdamW, CosineSchedule
 
 Array = np.ndarray[Any, Any]
 # What a force of one is to the network, and how far cart and pole go.
@@ -94,7 +94,7 @@ def trained(model: Any, steps: int, seed: int) -> list[float]:
     states, spans, force = ride(lambda s, _: -s @ gain, 128, 30, seed, noise=3.0)
     x, t = seen(states), (spans / TICK).astype(np.float32)
     y = (force / FORCE).astype(np.float32)[..., None]
-    optimizer = AdamW(model, lr=1e-2, weight_decay=0.0)
+    optimizer = AdamW(model, lr=CosineSchedule(1e-2, steps), weight_decay=0.0)
 
     def error(model: Any, x: em.Tensor, t: em.Tensor, y: em.Tensor) -> em.Tensor:
         # What it cannot know yet is not asked for: it has to see some movement first.
@@ -108,8 +108,7 @@ def trained(model: Any, steps: int, seed: int) -> list[float]:
 
     rng = np.random.default_rng(seed)
     losses = []
-    for number in range(steps):
-        optimizer.lr = 1e-2 * 0.5 * (1 + np.cos(np.pi * number / steps))
+    for _ in range(steps):
         rows = rng.choice(len(x), 32, replace=False)
         losses.append(step(*(ops.asarray(part[rows]) for part in (x, t, y))).item())
     return losses
