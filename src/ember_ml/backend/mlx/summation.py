@@ -20,6 +20,10 @@ _BLOCK: Final = 128
 
 
 def _sum(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+    if not x.size:
+        # MLX leaves memory as it was in sums over several axes of which one is empty.
+        none = mx.sum(x, axis=axis, keepdims=keepdims)
+        return mx.where(mx.array(False), none, mx.zeros_like(none))
     if x.size <= _BLOCK:
         return mx.sum(x, axis=axis, keepdims=keepdims)
     if axis is None and not keepdims:
@@ -58,7 +62,7 @@ def _shortened(x: Array, axis: int) -> Array:
 
 
 def _mean(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
-    if x.size <= _BLOCK:
+    if 0 < x.size <= _BLOCK:
         return mx.mean(x, axis=axis, keepdims=keepdims)
     total = _sum(x, axis, keepdims)
     return total / math.prod(x.shape[one] for one in _axes(axis, x.ndim))

@@ -1,0 +1,74 @@
+"""One recurrent layer over all steps of a sequence: one kernel, and one entry on the tape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ember_ml import dtypes, ops
+from ember_ml.autodiff import tape
+from ember_ml.backend.portable.recurrent import WEIGHTS
+from ember_ml.nn.sequences import zeros_beside
+from ember_ml.ops import dispatch
+from ember_ml.ops.explain import explain
+from ember_ml.tensor import convert
+from ember_ml.tensor.core import Tensor, fill
+
+__all__ = ["recurrent"]
+
+_KERNEL: Final = "recurrent"
+
+
+def recurrent(
+    who: str,
+    kind: str,
+    x: Tensor,
+    h0: Tensor,
+    c0: Tensor | None,
+    mask: Tensor | None,
+    weights: Sequence[Sequence[Tensor | None]],
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The outputs of all steps and the last state, `(out, h, c)`.
+
+    Shapes and weights are as in backend/portable/recurrent.py. 16-bit floats are computed in
+    float32 and rounded once.
+    """
+    if not x.shape[1]:
+        # Engines take no empty batch in their fused loops, or die of its gradient: a row goes
+        # along for the way.
+        fuller = [None if t is None else _with_row(t) for t in (x, h0, c0, mask)]
+        out, h, c = recurrent(who, kind, fuller[0], fuller[1], fuller[2], fuller[3], weights)  # type: ignore[arg-type]  # None where it was
+        return out[:, :0], h[:, :0], None if c is None else c[:, :0]
+    flat: list[Tensor | None] = [w for own in weights for w in own]
+    flat += [None] * (2 * WEIGHTS - len(flat))
+    inputs = (x, h0, c0, *flat)
+    dtype = dtypes.common([t.dtype for t in inputs if t is not None], who)
+    run = dtypes.float32 if dtype.itemsize < 4 else dtype
+    given = [None if t is None else convert.cast(t, run) for t in inputs]
+    spec, natives, taped = dispatch.operands(who, *[t for t in given if t is not None])
+    if mask is not None:
+        dispatch.same_device(who, spec.device, mask.device)
+    arrays = iter(natives)
+    ordered: list[Any] = [None if t is None else next(arrays) for t in given]
+    ordered.insert(3, None if mask is None else mask.native)
+    kernel, _ = spec.backend.entry(spec, _KERNEL)
+    keep = bool(taped) and not spec.backend.records and tape.is_grad_enabled()
+    try:
+        out, h, c, kept = kernel(*ordered, kind, keep)
+    except Exception as error:
+        raise explain(who, error, tuple(t for t in given if t is not None)) from error
+    results = [out, h] if c is None else [out, h, c]
+    if taped:
+        tensors = iter(taped)
+        recorded: list[Tensor | None] = [None if t is None else next(tensors) for t in given]
+        recorded.insert(3, mask)
+        made = tape.recorded_many(_KERNEL, [(n, spec) for n in results], recorded, (kind, kept))
+    else:
+        made = tuple(fill(n, spec) for n in results)
+    cast = [convert.cast(t, dtype) for t in made]
+    return cast[0], cast[1], None if c is None else cast[2]
+
+
+def _with_row(t: Tensor) -> Tensor:
+    row = (t.shape[0], 1, *t.shape[2:])
+    return ops.concat([t, zeros_beside(t, row)], axis=1)
