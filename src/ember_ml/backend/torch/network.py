@@ -63,10 +63,6 @@ def _once(_: Any) -> None:
         )
 
 
-def linear(x: Tensor, weight: Tensor, bias: Optional) -> Tensor:
-    return functional.linear(x, weight, bias)
-
-
 # --- Normalization ----------------------------------------------------------------------------
 
 
@@ -125,12 +121,12 @@ def normalize(x: Tensor, axis: tuple[int, ...], order: float, eps: float) -> Any
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
+    "linear": functional.linear,
     **activations.KERNELS,
     **windows.KERNELS,
     **{
         kernel.__name__: kernel
         for kernel in (
-            linear,
             scaled_dot_product_attention,
             layer_norm,
             rms_norm,

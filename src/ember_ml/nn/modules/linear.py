@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ember_ml import ops
 from ember_ml.backend.selection import use_backend
 from ember_ml.devices import use_device
 from ember_ml.errors import ShapeError
@@ -13,6 +12,7 @@ from ember_ml.nn.initializers import Initializer, UniformFan
 from ember_ml.nn.module import Module
 from ember_ml.nn.parameter import Parameter
 from ember_ml.ops.activations import get_activation
+from ember_ml.ops.affine import applied
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
@@ -32,7 +32,7 @@ class Linear(Module):
     (4, 2)
     """
 
-    weight: Tensor | None
+    weight: Any  # a Tensor; None until a first input tells in_features
     bias: Tensor | None
 
     def __init__(
@@ -81,7 +81,7 @@ class Linear(Module):
         """See the class."""
         if self.is_lazy:
             x = self._size(x)
-        return ops.linear(x, self.weight, self.bias)
+        return applied(x, self.weight, self.bias)
 
 
 class Dense(Linear):
