@@ -501,9 +501,7 @@ def _our_generation() -> Program:
 
     def run() -> list[int]:
         with em.no_grad():
-            caches = [
-                nn.KVCache(1, HEADS, WIDTH // HEADS, PROMPT + NEW) for _ in range(LAYERS)
-            ]
+            caches = [nn.KVCache(1, HEADS, WIDTH // HEADS, PROMPT + NEW) for _ in range(LAYERS)]
             tokens, start, found = prompt, 0, []
             for _ in range(NEW):
                 scores = model(tokens, start, caches)

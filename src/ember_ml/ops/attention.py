@@ -85,6 +85,33 @@ def scaled_dot_product_attention(
     return fill(native, result)
 
 
+def attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    groups: int,
+) -> Tensor:
+    """The same by a layer, whose queries, keys and values fit each other, and need no gradients."""
+    spec = query._spec
+    try:
+        kernel, result = spec.kernels["scaled_dot_product_attention"]
+    except KeyError:
+        kernel, result = spec.backend.entry(spec, "scaled_dot_product_attention")
+    seen = None if mask is None else mask.native
+    try:
+        native = kernel(query.native, key.native, value.native, seen, is_causal, scale, groups)
+    except Exception:
+        return scaled_dot_product_attention(  # which explains it
+            query, key, value, mask, is_causal=is_causal, scale=scale, enable_gqa=groups > 1
+        )
+    if result.settles and type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    return fill(native, result)
+
+
 def _groups(q: Any, k: Any, v: Any, mask: Any, enable_gqa: bool) -> int:
     """How many query heads share one of keys, once all shapes fit."""
     name = "ops.scaled_dot_product_attention"

@@ -16,10 +16,10 @@ from ember_ml.nn.module import Module
 from ember_ml.nn.modules.kv_cache import KVCache, KVMemory
 from ember_ml.nn.modules.linear import Linear
 from ember_ml.nn.modules.rotary import rotary
-from ember_ml.ops.attention import rotated
+from ember_ml.ops.attention import attended, rotated
 from ember_ml.ops.fitting import beside
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import TensorLike
 
 __all__ = ["KVCache", "KVMemory", "MultiHeadAttention"]
@@ -98,6 +98,7 @@ class MultiHeadAttention(Module):
         self.k_proj = Linear(embed_dim if kdim is None else kdim, groups * size, bias)
         self.v_proj = Linear(embed_dim if vdim is None else vdim, groups * size, bias)
         self.out_proj = Linear(num_heads * size, embed_dim, bias if out_bias is None else out_bias)
+        self._scale = 1 / math.sqrt(size)
         self.q_norm = self.k_norm = None
         if qk_norm:
             from ember_ml.nn.modules.normalization import RMSNorm
@@ -193,7 +194,7 @@ class MultiHeadAttention(Module):
     def _heads(self, x: Tensor, batch: int, length: int, heads: int) -> Tensor:
         """`(batch, length, heads * head_dim)` as `(batch, heads, length, head_dim)`."""
         if length == 1:  # nothing changes its place
-            return ops.reshape(x, (batch, heads, 1, self.head_dim))
+            return _reshaped(x, (batch, heads, 1, self.head_dim))
         return ops.permute_dims(ops.reshape(x, (batch, length, heads, self.head_dim)), (0, 2, 1, 3))
 
     def _keys(self, key: Any, value: Any) -> tuple[Tensor, Tensor]:
@@ -293,13 +294,34 @@ class MultiHeadAttention(Module):
     ) -> Tensor:
         if self.dropout and self.training:
             out = self._dropped(q, k, v, mask, causal)
+        elif (
+            type(q) is type(k) is type(v) is Tensor
+            and q._spec is k._spec is v._spec
+            and (mask is None or self._is_ready(mask, q, k))
+        ):
+            groups = self.num_heads // self.num_kv_heads
+            out = attended(q, k, v, mask, causal, self._scale, groups)
         else:
             out = ops.scaled_dot_product_attention(
                 q, k, v, mask, is_causal=causal, enable_gqa=self.num_kv_heads != self.num_heads
             )
         if length != 1:
             out = ops.permute_dims(out, (0, 2, 1, 3))
-        return self.out_proj(ops.reshape(out, (batch, length, self.num_heads * self.head_dim)))  # type: ignore[no-any-return]  # __call__ gives what forward gives
+        return self.out_proj(_reshaped(out, (batch, length, self.num_heads * self.head_dim)))  # type: ignore[no-any-return]  # __call__ gives what forward gives
+
+    def _is_ready(self, mask: Tensor, q: Tensor, k: Tensor) -> bool:
+        """True for a mask that a kernel takes as it is."""
+        shape = mask.shape
+        return (
+            mask.dtype.name == "bool"
+            and type(mask) is Tensor
+            and mask._spec.backend is q._spec.backend
+            and mask.device == q.device
+            and len(shape) >= 2
+            and shape[-1] == k.shape[2]
+            and shape[-2] in (1, q.shape[2])
+            and all(n in (1, m) for n, m in zip(shape[-3::-1], q.shape[1::-1], strict=False))
+        )
 
     def _dropped(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool
@@ -327,3 +349,10 @@ class MultiHeadAttention(Module):
         with use_backend(weights.backend):
             keep = ops.random.bernoulli(weights.shape, 1 - self.dropout, device=weights.device)
         return ops.matmul(ops.where(keep, weights * (1 / (1 - self.dropout)), 0.0), v)
+
+
+def _reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`ops.reshape` of a result that nobody else sees, so that no view is kept track of."""
+    if type(x) is Tensor and x._spec.backend.mutable:
+        return fill(x.native.reshape(shape), x._spec)
+    return ops.reshape(x, shape)

@@ -175,9 +175,8 @@ class KVCache:
         key = (slice(None), slice(None), slice(start, start + new))
         backend = spec.backend
         if backend.mutable:
-            # The arrays belong to the cache alone, so they are written without asking who looks.
-            own.native = backend.setitem(own.native, key, keys.native)
-            self.values.native = backend.setitem(self.values.native, key, values.native)
+            own.native = backend.put_own(own.native, key, keys.native)
+            self.values.native = backend.put_own(self.values.native, key, values.native)
         else:
             own[key] = keys
             self.values[key] = values
@@ -200,10 +199,9 @@ class KVCache:
         backend = self.keys._spec.backend
         if not backend.mutable:
             return self.keys[:, :, :count], self.values[:, :, :count]
-        key = (slice(None), slice(None), slice(0, count))
         return (
-            fill(backend.getitem(self.keys.native, key), self.keys._spec),
-            fill(backend.getitem(self.values.native, key), self.values._spec),
+            fill(self.keys.native[:, :, :count], self.keys._spec),
+            fill(self.values.native[:, :, :count], self.values._spec),
         )
 
     def mask(self, queries: int = 1, *, causal: bool = True) -> Tensor:
