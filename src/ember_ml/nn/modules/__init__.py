@@ -9,5 +9,7 @@ from ember_ml.nn.modules.convolution import *
 from ember_ml.nn.modules.dropout import *
 from ember_ml.nn.modules.embedding import *
 from ember_ml.nn.modules.linear import *
+from ember_ml.nn.modules.liquid import *
 from ember_ml.nn.modules.normalization import *
 from ember_ml.nn.modules.pooling import *
+from ember_ml.nn.modules.recurrent import *
