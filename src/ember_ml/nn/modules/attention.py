@@ -9,12 +9,12 @@ import numpy as np
 
 from ember_ml import ops
 from ember_ml.backend.contract import Backend
-from ember_ml.backend.selection import use_backend
 from ember_ml.dtypes import DTypeLike
 from ember_ml.errors import DomainError, DTypeError, ShapeError
 from ember_ml.nn.module import Module
 from ember_ml.nn.modules.kv_cache import KVCache, KVMemory
 from ember_ml.nn.modules.linear import Linear
+from ember_ml.nn.modules.normalization import RMSNorm
 from ember_ml.nn.modules.rotary import rotary
 from ember_ml.ops.attention import attended, rotated
 from ember_ml.ops.fitting import beside
@@ -101,8 +101,6 @@ class MultiHeadAttention(Module):
         self._scale = 1 / math.sqrt(size)
         self.q_norm = self.k_norm = None
         if qk_norm:
-            from ember_ml.nn.modules.normalization import RMSNorm
-
             self.q_norm, self.k_norm = RMSNorm(size), RMSNorm(size)
 
     def forward(
@@ -346,9 +344,7 @@ class MultiHeadAttention(Module):
         weights = ops.softmax(scores, axis=-1)
         if hidden is not None:  # a query that sees nothing gives zeros
             weights = ops.where(hidden, 0.0, weights)
-        with use_backend(weights.backend):
-            keep = ops.random.bernoulli(weights.shape, 1 - self.dropout, device=weights.device)
-        return ops.matmul(ops.where(keep, weights * (1 / (1 - self.dropout)), 0.0), v)
+        return ops.matmul(ops.dropout(weights, self.dropout), v)
 
 
 def _reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
