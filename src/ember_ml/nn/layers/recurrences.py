@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ember_ml import ops
+from ember_ml.ops.control import associative_scan
 from ember_ml.tensor.core import Tensor
 
 __all__ = ["linear_recurrence"]
@@ -25,5 +26,5 @@ def linear_recurrence(decay: Tensor, added: Tensor, state: Tensor | None = None)
     if state is not None:
         first = added[:, :1] + decay[:, :1] * ops.expand_dims(state, axis=1)
         added = ops.concat([first, added[:, 1:]], axis=1)
-    found: tuple[Tensor, Tensor] = ops.associative_scan(_join, (decay, added), axis=1)
+    found: tuple[Tensor, Tensor] = associative_scan(_join, (decay, added), axis=1)
     return found[1]

@@ -116,10 +116,10 @@ class StateSpaceMixer(RecurrentMixingLayer):
         if factors is not None:
             given = given * factors
         if self.kind == "selective":
-            y, after = self._selective(given, factors, state)
+            both: tuple[Tensor, StateSpaceState | None] = self._selective(given, factors, state)
         else:
-            y, after = self._diagonal(given, state, return_state)
-        return (y, after) if return_state else y
+            both = self._diagonal(given, state, return_state)
+        return both if return_state else both[0]
 
     # --- The same at every step -------------------------------------------------------------
 

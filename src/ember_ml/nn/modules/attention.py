@@ -184,7 +184,8 @@ class MultiHeadAttention(Module):
     def _home(self) -> Backend:
         weight = self.q_proj.weight
         assert weight is not None  # its size was given
-        return weight._spec.backend
+        home: Backend = weight._spec.backend
+        return home
 
     def _said(self) -> str:
         return f"MultiHeadAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads})"
