@@ -115,6 +115,10 @@ def _weights(name: str) -> dict[str, Array]:
         return weights_of(name)
 
 
+# The ops of these are those of the others as well; each op takes JAX a program of its own.
+EAGER_ON_JAX = ("GatedMLP", "RNNMixer")
+
+
 @lru_cache
 def reference(name: str, masked: bool) -> tuple[Array, dict[str, Array]]:
     """Result and gradients in float64, by torch's autograd."""
@@ -135,29 +139,31 @@ def test_values_and_gradients(name: str, backend: str) -> None:
     model = made(name)
     x, mask = ops.asarray(drawn(BATCH, LENGTH, SIZE)), ops.asarray(MASK)
     whole, masked = reference(name, False)[0], reference(name, True)[0]
-    plain, hidden = (
-        em.jit(lambda m, x: m(x))(model, x),
-        em.jit(lambda m, x, k: m(x, k))(model, x, mask),
-    )
+    expected = reference(name, True)[1]
+
+    def loss(m: nn.Module, x: Any, mask: Any) -> Any:
+        y = m(x, mask)
+        return ops.sum(y * y), y
+
+    def everything(m: nn.Module, x: Any, mask: Any) -> Any:
+        if not expected:
+            return m(x), m(x, mask), None
+        (_, y), grads = em.value_and_grad(loss, has_aux=True)(m, x, mask)
+        return m(x), y, dict(grads.named_parameters())
+
+    # One program: JAX compiles what is called op by op anew for each op.
+    plain, hidden, found = em.jit(everything)(model, x, mask)
     assert plain.dtype == hidden.dtype == "float32"
     assert plain.shape == hidden.shape == whole.shape
     np.testing.assert_allclose(plain.detach().numpy(), whole, rtol=2e-5, atol=2e-5)
     np.testing.assert_allclose(hidden.detach().numpy(), masked, rtol=2e-5, atol=2e-5)
+    for key, wanted in expected.items():
+        close(found[key].detach().numpy(), wanted, f"{name} {key}")
+    if backend == "jax" and name not in EAGER_ON_JAX:
+        return
     with em.no_grad():
         eager = model(x, mask)
     np.testing.assert_allclose(eager.numpy(), masked, rtol=2e-5, atol=2e-5)
-    expected = reference(name, True)[1]
-    if not expected:
-        return
-
-    def loss(m: nn.Module, x: Any, mask: Any) -> Any:
-        y = m(x, mask)
-        return ops.sum(y * y)
-
-    _, grads = em.jit(em.value_and_grad(loss))(model, x, mask)
-    found = dict(grads.named_parameters())
-    for key, wanted in expected.items():
-        close(found[key].numpy(), wanted, f"{name} {key}")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -210,12 +216,12 @@ def test_empty_batch(name: str) -> None:
         assert out.shape[:2] == (0, LENGTH)
 
 
-@pytest.mark.parametrize("name", ["MLP", "GatedMLP", "Attention", "TransformerEncoderBlock"])
+@pytest.mark.parametrize("name", ["GatedMLP", "Attention", "LongConvolution"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision(name: str, dtype: str, backend: str) -> None:
     model = made(name, dtype)
-    with em.no_grad():
-        y = model(ops.asarray(drawn(BATCH, LENGTH, SIZE)).astype(dtype))
+    x = ops.asarray(drawn(BATCH, LENGTH, SIZE)).astype(dtype)
+    y = (em.jit(lambda m, x: m(x)) if backend == "jax" else lambda m, x: m(x))(model, x).detach()
     assert y.dtype == dtype
     wanted = reference(name, False)[0]
     np.testing.assert_allclose(
@@ -296,10 +302,12 @@ def test_steps_equal_the_sequence(name: str, backend: str) -> None:
             found.append(y.detach().numpy())
         np.testing.assert_allclose(np.stack(found, axis=1), wanted, rtol=2e-5, atol=2e-5)
         assert step.traces == 1
-        last, again = model(ops.asarray(x), return_state=True)
-        np.testing.assert_allclose(last.numpy(), wanted, rtol=2e-5, atol=2e-5)
+        last, again = em.jit(lambda m, x: m(x, return_state=True))(model, ops.asarray(x))
+        np.testing.assert_allclose(last.detach().numpy(), wanted, rtol=2e-5, atol=2e-5)
         for one, other in zip(em.tree.leaves(state), em.tree.leaves(again), strict=True):
-            np.testing.assert_allclose(one.detach().numpy(), other.numpy(), rtol=2e-5, atol=2e-5)
+            np.testing.assert_allclose(
+                one.detach().numpy(), other.detach().numpy(), rtol=2e-5, atol=2e-5
+            )
 
 
 @pytest.mark.parametrize("name", STATEFUL)

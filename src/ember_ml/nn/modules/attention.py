@@ -37,8 +37,8 @@ class MultiHeadAttention(Module):
     queries, keys)`; a length may be 1. With `causal`, a query sees no later key. `num_kv_heads`
     heads of keys and values are shared by groups of query heads. `rotary` turns queries and keys by
     their positions, pairs being `(i, i + rope_dims / 2)` as in Llama; positions go on from those
-    in `cache`. `qk_norm` normalises queries and keys in each head by an RMSNorm. `dropout` is that
-    of the weights, in training.
+    in `cache`. `qk_norm` normalises queries and keys in each head by an RMSNorm with `norm_eps`.
+    `dropout` is that of the weights, in training.
 
     >>> from ember_ml import nn
     >>> attention = nn.MultiHeadAttention(8, 2, causal=True).eval()
@@ -66,6 +66,7 @@ class MultiHeadAttention(Module):
         rope_base: float = 10000.0,
         rope_dims: int | None = None,
         qk_norm: bool = False,
+        norm_eps: float = 1e-6,
         kdim: int | None = None,
         vdim: int | None = None,
     ) -> None:
@@ -101,7 +102,7 @@ class MultiHeadAttention(Module):
         self._scale = 1 / math.sqrt(size)
         self.q_norm = self.k_norm = None
         if qk_norm:
-            self.q_norm, self.k_norm = RMSNorm(size), RMSNorm(size)
+            self.q_norm, self.k_norm = RMSNorm(size, norm_eps), RMSNorm(size, norm_eps)
 
     def forward(
         self,
@@ -139,7 +140,8 @@ class MultiHeadAttention(Module):
                 mask = self._seen(mask, seen, batch, length, k.shape[2])
                 return self._attend(q, k, v, mask, causal, batch, length)
         if mask is not None:
-            mask = self._mask(mask, batch, length, k.shape[2])
+            mask = self._mask(mask, batch, length)
+            self._require_fit(mask, batch, length, k.shape[2])
         return self._attend(q, k, v, mask, causal, batch, length)
 
     def remember(self, key: TensorLike, value: TensorLike | None = None) -> KVMemory:
@@ -242,7 +244,7 @@ class MultiHeadAttention(Module):
             given = ops.expand_dims(given, axis=1)
         return table.at(given)
 
-    def _mask(self, mask: Any, batch: int, queries: int, keys: int) -> Tensor:
+    def _mask(self, mask: Any, batch: int, queries: int) -> Tensor:
         """A mask with an axis for each of those of the scores, or without leading ones."""
         given = convert.to_tensor(mask, self._home())
         if given.dtype.name != "bool" and not given.dtype.is_floating:
@@ -262,19 +264,31 @@ class MultiHeadAttention(Module):
             return ops.expand_dims(given, axis=1)
         return given
 
+    def _require_fit(self, mask: Tensor, batch: int, queries: int, keys: int) -> None:
+        scores = (batch, self.num_heads, queries, keys)
+        shape = mask.shape
+        if len(shape) > 4 or any(
+            n not in (1, m) for n, m in zip(shape[::-1], scores[::-1], strict=False)
+        ):
+            raise ShapeError(
+                f"{self._said()} got a mask that is {shape} beside scores of (batch, heads, "
+                f"queries, keys) = {scores}; see the class for the shapes of masks"
+            )
+
     def _seen(
         self, mask: Any, seen: Tensor | None, batch: int, queries: int, keys: int
     ) -> Tensor | None:
         """A mask that was given for the tokens of a cache, together with its own."""
         if mask is None:
             return seen
-        given = self._mask(mask, batch, queries, keys)
+        given = self._mask(mask, batch, queries)
         there = given.shape[-1]
         if there > keys:  # one for all places, of which some are not filled yet
             given = given[..., :keys]
-        elif 1 < there < keys:
+        elif 1 < there < keys and seen is not None:
             # What is ahead is hidden by `seen`.
             given = ops.pad(given, [(0, 0)] * (given.ndim - 1) + [(0, keys - there)])
+        self._require_fit(given, batch, queries, keys)
         if seen is None:
             return given
         if given.dtype.name == "bool":

@@ -65,7 +65,8 @@ class KVCache:
         # How many places are filled: here where it is known, else in the tensor.
         self._count: int | None = 0
         self._offset: Tensor | None = None
-        self._places: Tensor | None = None
+        # For masks; made here, since what appears later would be another trace.
+        self._places = beside(self.keys, np.arange(max_length))
 
     # --- What it tells ----------------------------------------------------------------------
 
@@ -211,10 +212,6 @@ class KVCache:
     def _mask(self, start: int | Tensor, queries: int, causal: bool, length: int) -> Tensor:
         home = self.keys
         places = self._places
-        if places is None:
-            places = beside(home, np.arange(self.max_length))
-            if not places._spec.backend.is_traced(places.native):
-                self._places = places
         if length < self.max_length:
             places = places[:length]
         if queries == 1 or not causal:
@@ -252,7 +249,8 @@ class KVCache:
         length = self.length
         self.keys = self.keys.to(backend=backend, device=device, dtype=dtype)
         self.values = self.values.to(backend=backend, device=device, dtype=dtype)
-        self._count, self._offset, self._places = length, None, None
+        self._count, self._offset = length, None
+        self._places = beside(self.keys, np.arange(self.max_length))
         return self
 
     # --- em.jit -----------------------------------------------------------------------------
