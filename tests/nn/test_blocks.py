@@ -262,3 +262,21 @@ def test_a_model_that_is_not_compiled(tmp_path: Path) -> None:
     em.save(tmp_path / "other", nn.Linear(2, 2))
     with pytest.raises(DomainError, match="found Linear"):
         HybridModel.load(tmp_path / "other")
+
+
+def test_state_dict_after_a_compiled_step_has_the_new_weights(backend: str) -> None:
+    layer = nn.Linear(2, 1)
+    before = layer.state_dict()["weight"].numpy().copy()
+
+    @em.jit(state=layer)
+    def step(x: Any) -> Any:
+        with em.no_grad():
+            for p in layer.parameters():
+                p += 1.0
+        return layer(x)
+
+    y = step(ops.ones(2))
+    kept = layer.state_dict()
+    np.testing.assert_allclose(kept["weight"].numpy(), before + 1.0, rtol=1e-6)
+    wanted = kept["weight"].numpy().sum() + kept["bias"].numpy()
+    np.testing.assert_allclose(y.detach().numpy(), wanted, rtol=1e-5)
