@@ -11,6 +11,7 @@ from ember_ml import ops
 from ember_ml.backend.selection import use_backend
 from ember_ml.errors import DomainError
 from ember_ml.nn.layers.base import RecurrentMixingLayer, SequenceMixingLayer
+from ember_ml.nn.layers.recurrences import last
 from ember_ml.nn.modules.attention import KVCache, MultiHeadAttention
 from ember_ml.nn.modules.linear import Linear
 from ember_ml.ops.fitting import beside
@@ -233,7 +234,7 @@ class LinearAttention(RecurrentMixingLayer):
         )
         top = ops.reshape(top, (batch, heads, chunks * chunk, size))[:, :, :length]
         below = ops.reshape(below, (batch, heads, chunks * chunk, 1))[:, :, :length]
-        return top, below, LinearAttentionState(products[:, :, -1], keys[:, :, -1, 0])
+        return top, below, LinearAttentionState(last(products, 2), last(keys, 2)[:, :, 0])
 
     def initial_state(self, batch: int) -> LinearAttentionState:
         """Sums over no tokens."""

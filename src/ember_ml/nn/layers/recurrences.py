@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ember_ml import ops
 from ember_ml.ops.control import associative_scan
+from ember_ml.ops.fitting import beside
 from ember_ml.tensor.core import Tensor
 
-__all__ = ["linear_recurrence"]
+__all__ = ["last", "linear_recurrence"]
 
 
 def _join(before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -28,3 +31,13 @@ def linear_recurrence(decay: Tensor, added: Tensor, state: Tensor | None = None)
         added = ops.concat([first, added[:, 1:]], axis=1)
     found: tuple[Tensor, Tensor] = associative_scan(_join, (decay, added), axis=1)
     return found[1]
+
+
+def last(x: Tensor, axis: int = 1) -> Tensor:
+    """The last slice along an axis, in memory of its own.
+
+    A view would keep the whole sequence alive as long as the state, and its strides would be those
+    of that sequence: another trace of a compiled step.
+    """
+    place = beside(x, np.asarray([x.shape[axis] - 1]))
+    return ops.squeeze(ops.take(x, place, axis=axis), axis=axis)

@@ -8,7 +8,7 @@ from ember_ml import ops
 from ember_ml.backend.selection import use_backend
 from ember_ml.errors import DomainError
 from ember_ml.nn.layers.base import RecurrentMixingLayer
-from ember_ml.nn.layers.recurrences import linear_recurrence
+from ember_ml.nn.layers.recurrences import last, linear_recurrence
 from ember_ml.nn.module import Module
 from ember_ml.nn.modules.linear import Linear
 from ember_ml.tensor.core import Tensor
@@ -96,7 +96,7 @@ class RNNMixer(RecurrentMixingLayer):
         hidden = linear_recurrence(1.0 - gate, gate * self.candidate_proj(x), state)
         if not hidden.shape[1]:
             return hidden, self.initial_state(x.shape[0]) if state is None else state
-        return hidden, hidden[:, -1]
+        return hidden, last(hidden)
 
     def initial_state(self, batch: int) -> Any:
         """Zeros."""

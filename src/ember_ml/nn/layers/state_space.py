@@ -12,7 +12,7 @@ from ember_ml.backend.selection import use_backend
 from ember_ml.errors import DomainError
 from ember_ml.nn.layers.base import RecurrentMixingLayer
 from ember_ml.nn.layers.long_convolution import causal_convolution
-from ember_ml.nn.layers.recurrences import linear_recurrence
+from ember_ml.nn.layers.recurrences import last, linear_recurrence
 from ember_ml.nn.modules.linear import Linear
 from ember_ml.nn.parameter import Parameter
 from ember_ml.ops.fitting import beside
@@ -152,7 +152,7 @@ class StateSpaceMixer(RecurrentMixingLayer):
             y = ops.sum(self.C * hidden, axis=-1)
             if return_state:
                 first = self.initial_state(batch) if state is None else state
-                after = StateSpaceState(hidden[:, -1], first.window) if length else first
+                after = StateSpaceState(last(hidden), first.window) if length else first
         else:
             y = causal_convolution(x, self.kernel(length))
         return self.out_proj(ops.gelu(y + self.D * x)), after
@@ -184,8 +184,13 @@ class StateSpaceMixer(RecurrentMixingLayer):
         y = (ops.sum(leave * hidden, axis=-1) + self.D * u) * ops.silu(gate)
         after = first
         if length:
-            after = StateSpaceState(hidden[:, -1], seen[:, length:])
+            after = StateSpaceState(last(hidden), self._window(seen))
         return self.out_proj(y), after
+
+    def _window(self, seen: Tensor) -> Tensor:
+        """The last tokens that a next one sees, in memory of their own: see `last`."""
+        count = seen.shape[1]
+        return ops.take(seen, beside(seen, np.arange(count - self.kernel_size + 1, count)), axis=1)
 
     def initial_state(self, batch: int) -> StateSpaceState:
         """Zeros."""
