@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 import ember_ml as em
 from ember_ml.backend import selection
-from ember_ml.cli import demo as demo_module
+from ember_ml.cli import compare as compare_module
 from ember_ml.cli import status
 from ember_ml.cli.app import app
 
@@ -50,13 +50,46 @@ def test_version() -> None:
 
 def test_no_arguments_shows_the_commands() -> None:
     result = ember()
-    for command in ("demo", "info", "backends"):
+    for command in ("compare", "demo", "info", "backends"):
         assert command in result.output
 
 
 class TestDemo:
+    def test_a_network_learns_digits(self, tmp_path: Path) -> None:
+        picture = tmp_path / "curve.png"
+        result = ember("demo", "--backend", "numpy", "--epochs", "5", "--plot", str(picture))
+        assert result.exit_code == 0, result.output
+        assert "scikit-learn's" in result.output
+        found = re.search(r"([\d.]+)% of the test pictures", result.output)
+        assert found is not None
+        assert float(found[1]) > 90
+        assert "█" in result.output
+        assert picture.read_bytes()[:4] == b"\x89PNG"
+
+    def test_digits_are_drawn_where_none_are_installed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+        result = ember("demo", "--backend", "numpy", "--epochs", "3")
+        assert result.exit_code == 0, result.output
+        assert "drawn here" in result.output
+        found = re.search(r"([\d.]+)% of the test pictures", result.output)
+        assert found is not None
+        assert float(found[1]) > 90
+
+    def test_code_shows_the_program(self) -> None:
+        result = ember("demo", "--backend", "numpy", "--epochs", "1", "--code")
+        assert "nn.Sequential" in result.output
+
+    def test_an_unknown_backend_is_named(self) -> None:
+        result = ember("demo", "--backend", "abacus")
+        assert result.exit_code == 1
+        assert "abacus" in result.output
+
+
+class TestCompare:
     def test_every_installed_backend_has_a_row_and_agrees(self) -> None:
-        result = ember("demo")
+        result = ember("compare")
         assert result.exit_code == 0, result.output
         for name in em.available_backends():
             assert "1.99" in row(result.output, name) or "2.00" in row(result.output, name)
@@ -66,26 +99,26 @@ class TestDemo:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         only_numpy(monkeypatch)
-        result = ember("demo")
+        result = ember("compare")
         assert result.exit_code == 0, result.output
         assert "torch" not in result.output.partition("More backends")[0]
         for name in ("torch", "jax", "mlx"):
             assert f"pip install 'ember-ml[{name}]'" in result.output
 
     def test_named_backends_only(self) -> None:
-        result = ember("demo", "numpy")
+        result = ember("compare", "numpy")
         assert result.exit_code == 0
         row(result.output, "numpy")
         assert "jax " not in result.output.partition("More backends")[0]
 
     def test_code_shows_the_program(self) -> None:
-        assert "ops.linalg.solve" in ember("demo", "numpy", "--code").output
+        assert "ops.linalg.solve" in ember("compare", "numpy", "--code").output
 
     def test_a_failing_backend_is_reported_and_the_others_run(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(selection, "_loaders", {"broken": lambda: 1 / 0})
-        result = ember("demo", "numpy", "broken")
+        result = ember("compare", "numpy", "broken")
         assert result.exit_code == 1
         assert "failed" in row(result.output, "broken")
         assert "division by zero" in result.output
@@ -95,25 +128,27 @@ class TestDemo:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         outcomes = {
-            "numpy": demo_module.Outcome("numpy", "cpu", (2.0, 0.5, 2.0, 0.5, 0.07)),
-            "other": demo_module.Outcome("other", "cpu", (2.0, 0.5, 2.0, float("nan"), 0.07)),
+            "numpy": compare_module.Outcome("numpy", "cpu", (2.0, 0.5, 2.0, 0.5, 0.07)),
+            "other": compare_module.Outcome("other", "cpu", (2.0, 0.5, 2.0, float("nan"), 0.07)),
         }
-        monkeypatch.setattr(demo_module, "run", outcomes.__getitem__)
-        assert ember("demo", "numpy").exit_code == 0
-        result = ember("demo", "other")
+        monkeypatch.setattr(compare_module, "run", outcomes.__getitem__)
+        assert ember("compare", "numpy").exit_code == 0
+        result = ember("compare", "other")
         assert result.exit_code == 1
         assert "Not all backends gave the same result" in result.output
 
     def test_difference(self) -> None:
-        one = demo_module.Outcome("a", values=(1.0, 2.0))
-        other = demo_module.Outcome("b", values=(1.0, 2.5))
-        assert demo_module.difference(one, other) == 0.5
-        assert demo_module.difference(one, demo_module.Outcome("c", error="no")) == float("inf")
+        one = compare_module.Outcome("a", values=(1.0, 2.0))
+        other = compare_module.Outcome("b", values=(1.0, 2.5))
+        assert compare_module.difference(one, other) == 0.5
+        assert compare_module.difference(one, compare_module.Outcome("c", error="no")) == float(
+            "inf"
+        )
 
     @pytest.mark.parametrize("backend", em.available_backends())
     def test_program_fits_the_line(self, backend: str) -> None:
         with em.use_backend(backend):
-            result = demo_module.program()
+            result = compare_module.program()
         assert (result.backend, result.dtype, result.shape) == (backend, em.float32, (5,))
         slope, intercept, walked_slope, walked_intercept, spread = result.tolist()
         assert slope == pytest.approx(2.0, abs=0.02)
@@ -239,9 +274,9 @@ class TestInstallCommands:
 
 def test_tables_fit_a_narrow_terminal() -> None:
     console = Console(width=80)
-    outcome = demo_module.Outcome("numpy", "cpu", (2.0, 0.5, 2.0, 0.5, 0.07), 12.1, 0.1001)
+    outcome = compare_module.Outcome("numpy", "cpu", (2.0, 0.5, 2.0, 0.5, 0.07), 12.1, 0.1001)
     with console.capture() as capture:
-        console.print(demo_module.table([outcome], outcome))
+        console.print(compare_module.table([outcome], outcome))
     assert "2.0000" in capture.get()
     assert "…" not in capture.get()
 

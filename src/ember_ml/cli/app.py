@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -59,21 +60,47 @@ def ember(
 
 @app.command()
 def demo(
+    backend: Annotated[
+        str | None, typer.Option("--backend", "-b", help="The engine; the current one if none.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="How often all pictures are seen.")] = 15,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same curve.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the curve to this PNG as well (needs matplotlib).")
+    ] = None,
+    code: Annotated[bool, typer.Option("--code", help="Show the program first.")] = False,
+) -> None:
+    """Train a network on handwritten digits, and draw its curve."""
+    from ember_ml.cli import demo
+
+    console = Console()
+    if code:
+        console.print(Syntax(inspect.getsource(demo.train), "python", background_color="default"))
+    with errors_for_people(console):
+        if backend is not None:
+            em.set_backend(backend)
+        demo.run(console, epochs, seed, plot)
+
+
+@app.command()
+def compare(
     backends: Annotated[
         list[str] | None, typer.Argument(help="Only these backends; all installed ones if none.")
     ] = None,
     code: Annotated[bool, typer.Option("--code", help="Show the program first.")] = False,
 ) -> None:
     """Run one small program on every backend installed, and compare the results."""
-    from ember_ml.cli import demo, status
+    from ember_ml.cli import compare, status
 
     console = Console()
     if code:
-        console.print(Syntax(inspect.getsource(demo.program), "python", background_color="default"))
+        console.print(
+            Syntax(inspect.getsource(compare.program), "python", background_color="default")
+        )
     names = list(dict.fromkeys(["numpy", *(backends or em.available_backends())]))
-    outcomes = demo.run_all(names, console)
+    outcomes = compare.run_all(names, console)
     reference = outcomes[0]
-    console.print(demo.table(outcomes, reference))
+    console.print(compare.table(outcomes, reference))
     console.print(
         "The slope of a line through 512 points in float32, solved by the normal equations and "
         "approached by gradient descent; start is loading the engine and the first run."
@@ -86,7 +113,7 @@ def demo(
         console.print("\nMore backends:")
         for command in commands.values():
             console.print(f"  {escape(command)}", soft_wrap=True, highlight=False)
-    if not all(demo.agrees(outcome, reference) for outcome in outcomes):
+    if not all(compare.agrees(outcome, reference) for outcome in outcomes):
         console.print("[red]Not all backends gave the same result.[/red]")
         raise typer.Exit(1)
 

@@ -1,125 +1,137 @@
-"""`ember demo`: one program, written once, on every backend that is installed."""
+"""`ember demo`: a network that learns handwritten digits, with its curve."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from rich import box
+import numpy as np
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import ember_ml as em
-from ember_ml import ops
 
-__all__ = ["Outcome", "agrees", "difference", "program", "run", "run_all", "table"]
+__all__ = ["Pictures", "chart", "drawn_pictures", "load_pictures", "run", "train"]
 
-# The program runs in float32; sums over 512 points differ in the last digits from engine to engine.
-TOLERANCE = 1e-4
-REPEATS = 5
+Array = np.ndarray[Any, Any]
 
 
-def program() -> em.Tensor:
-    """Fit a line to 512 points: normal equations first, then gradient descent."""
-    x = ops.linspace(-1.0, 1.0, 512)
-    y = 2.0 * x + 0.5 + 0.1 * ops.sin(40.0 * x)
+class Pictures(NamedTuple):
+    """Pictures of digits in rows of 64 numbers from 0 to 1, and which digit each one shows."""
 
-    features = ops.stack([x, ops.ones_like(x)], axis=1)
-    target = ops.expand_dims(y, axis=1)
-    transposed = ops.matrix_transpose(features)
-    exact = ops.linalg.solve(transposed @ features, transposed @ target)
-
-    walked = ops.zeros_like(exact)
-    for _ in range(60):
-        gradient = transposed @ (features @ walked - target) / 512
-        walked = walked - gradient
-
-    spread = ops.std(target - features @ walked, keepdims=True)
-    return ops.concat([exact, walked, spread])[:, 0]
+    train: tuple[Array, Array]
+    test: tuple[Array, Array]
+    source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one backend made of the program: values and times, or its error."""
+def train(pictures: Pictures, epochs: int, seed: int) -> Any:
+    """Two hidden layers, AdamW, and a learning rate that falls to zero."""
+    from ember_ml import nn, ops
+    from ember_ml.training import AdamW, CosineSchedule, DataLoader, Trainer
 
-    backend: str
-    device: str = ""
-    values: tuple[float, ...] = ()
-    start_seconds: float = 0.0
-    run_seconds: float = 0.0
-    error: str = ""
-
-
-def run(backend: str) -> Outcome:
-    """Load a backend and run the program on it, once to warm up and then for the time."""
-    try:
-        started = time.perf_counter()
-        with em.use_backend(backend):
-            device = em.get_device()
-            values = tuple(float(v) for v in program().tolist())
-            warm = time.perf_counter()
-            times = []
-            for _ in range(REPEATS):
-                began = time.perf_counter()
-                program().tolist()
-                times.append(time.perf_counter() - began)
-    except Exception as error:  # an engine may fail in its own way: report it and go on
-        return Outcome(backend, error=f"{type(error).__name__}: {error}")
-    return Outcome(backend, device, values, warm - started, min(times))
-
-
-def run_all(backends: Iterable[str], console: Console) -> list[Outcome]:
-    """Run the program on each backend, with a spinner while engines load."""
-    outcomes = []
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        for backend in backends:
-            task = progress.add_task(f"{backend}: loading and running")
-            outcomes.append(run(backend))
-            progress.remove_task(task)
-    return outcomes
-
-
-def difference(outcome: Outcome, reference: Outcome) -> float:
-    """The largest distance between the values of two outcomes; infinite where one failed."""
-    if outcome.error or reference.error:
-        return math.inf
-    gaps = [abs(a - b) for a, b in zip(outcome.values, reference.values, strict=True)]
-    return math.inf if any(math.isnan(gap) for gap in gaps) else max(gaps)
-
-
-def agrees(outcome: Outcome, reference: Outcome) -> bool:
-    """True where the program ran and gave the reference's values."""
-    return difference(outcome, reference) <= TOLERANCE
-
-
-def table(outcomes: Iterable[Outcome], reference: Outcome) -> Table:
-    """The outcomes side by side, each compared with the reference."""
-    grid = Table(
-        title="One program on every backend installed", box=box.SIMPLE_HEAD, pad_edge=False
+    ops.random.set_seed(seed)
+    model = nn.Sequential(
+        nn.Linear(64, 256),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(256, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
     )
-    grid.add_column("backend", style="bold")
-    grid.add_column("device")
-    for heading in ("solved", "descent", "spread", f"vs {reference.backend}", "start", "run"):
-        grid.add_column(heading, justify="right", no_wrap=True)
-    for outcome in outcomes:
-        if outcome.error:
-            grid.add_row(outcome.backend, "[red]failed[/red]")
-            continue
-        slope, _, slope_walked, _, spread = outcome.values
-        off = difference(outcome, reference)
-        colour = "green" if agrees(outcome, reference) else "red"
-        grid.add_row(
-            outcome.backend,
-            outcome.device,
-            f"{slope:.4f}",
-            f"{slope_walked:.4f}",
-            f"{spread:.4f}",
-            f"[{colour}]{off:.0e}[/{colour}]" if off else f"[{colour}]0[/{colour}]",
-            f"{outcome.start_seconds:.2f} s",
-            f"{outcome.run_seconds * 1e3:.1f} ms",
-        )
-    return grid
+    loader = DataLoader(pictures.train, batch_size=64, shuffle=True, seed=seed)
+    rate = CosineSchedule(3e-3, steps=epochs * len(loader))
+    optimizer = AdamW(model, lr=rate, weight_decay=0.05)
+    trainer = Trainer(model, optimizer, "cross_entropy", metrics=["accuracy"])
+    return trainer.fit(loader, epochs, validation=pictures.test)
+
+
+def run(console: Console, epochs: int, seed: int, plot: Path | None) -> None:
+    """Train, and show what came of it."""
+    pictures = load_pictures()
+    count = len(pictures.train[0]) + len(pictures.test[0])
+    console.print(f"{count:,} pictures of digits ({pictures.source}), on '{em.get_backend()}'")
+    history = train(pictures, epochs, seed)
+    console.print("\nloss by step")
+    for line in chart(history.steps["loss"]):
+        console.print(line, highlight=False)
+    accuracy = history["val_accuracy"][-1]
+    console.print(f"\n{accuracy:.1%} of the test pictures are right")
+    if plot is not None:
+        history.plot(plot)
+        console.print(f"the curve is in {plot}")
+
+
+def load_pictures() -> Pictures:
+    """scikit-learn's digits where it is installed, else digits that are drawn here."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        x, y = drawn_pictures()
+        source = "drawn here; scikit-learn would bring real ones"
+    else:
+        digits = load_digits()
+        x, y = (digits.data / 16).astype(np.float32), digits.target.astype(np.int64)
+        source = "scikit-learn's"
+    order = np.random.default_rng(0).permutation(len(x))
+    x, y = x[order], y[order]
+    held = len(x) // 5
+    return Pictures((x[held:], y[held:]), (x[:held], y[:held]), source)
+
+
+# Each digit in five columns and seven rows; a row is a number of five bits.
+_GLYPHS: Final = (
+    (14, 17, 17, 17, 17, 17, 14),
+    (4, 12, 20, 4, 4, 4, 31),
+    (14, 17, 1, 2, 4, 8, 31),
+    (14, 17, 1, 6, 1, 17, 14),
+    (2, 6, 10, 18, 31, 2, 2),
+    (31, 16, 30, 1, 1, 17, 14),
+    (6, 8, 16, 30, 17, 17, 14),
+    (31, 1, 2, 4, 4, 8, 8),
+    (14, 17, 17, 14, 17, 17, 14),
+    (14, 17, 17, 15, 1, 2, 12),
+)
+
+
+def drawn_pictures(count: int = 1800) -> tuple[Array, Array]:
+    """Digits of one hand, shifted, worn and noisy."""
+    draw = np.random.default_rng(0)
+    shapes = np.array([[[row >> (4 - bit) & 1 for bit in range(5)] for row in g] for g in _GLYPHS])
+    labels = draw.integers(0, 10, count)
+    pictures = np.zeros((count, 8, 8), np.float32)
+    for place, digit in enumerate(labels):
+        top, left = draw.integers(0, 2), draw.integers(0, 4)
+        ink = shapes[digit] * draw.uniform(0.5, 1.0, (7, 5))
+        pictures[place, top : top + 7, left : left + 5] = ink
+    pictures += draw.normal(0, 0.15, pictures.shape)
+    return np.clip(pictures, 0, 1).reshape(count, 64).astype(np.float32), labels
+
+
+_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+
+
+def chart(values: Sequence[float], width: int = 64, height: int = 8) -> list[str]:
+    """A curve in lines of text, with its largest and smallest value at the side.
+
+    >>> for line in chart([4.0, 3.0, 2.0, 1.0, 0.0], width=5, height=2):
+    ...     print(line)
+    4.00 │█▄
+    0.00 │███▄
+    """
+    known = [float(v) for v in values if math.isfinite(v)]
+    if not known:
+        return []
+    # Each column is the mean of its share of the values.
+    parts = np.array_split(np.array(known), min(width, len(known)))
+    columns = [float(part.mean()) for part in parts]
+    low, high = min(columns), max(columns)
+    span = (high - low) or 1.0
+    heights = [round((v - low) / span * height * 8) for v in columns]
+    labels = {height - 1: f"{high:.2f}", 0: f"{low:.2f}"}
+    side = max(len(text) for text in labels.values())
+    lines = []
+    for row in reversed(range(height)):
+        cells = [_BLOCKS[max(0, min(8, tall - row * 8))] for tall in heights]
+        lines.append(f"{labels.get(row, ''):>{side}} │{''.join(cells)}".rstrip())
+    return lines

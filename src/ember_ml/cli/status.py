@@ -26,7 +26,7 @@ __all__ = [
     "system_table",
 ]
 
-# Extras of this package that bring an engine, in the order in which `ember demo` offers them.
+# Extras of this package that bring an engine, in the order in which `ember compare` offers them.
 ENGINES = ("torch", "jax", "mlx")
 
 

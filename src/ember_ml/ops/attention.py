@@ -114,6 +114,15 @@ def attended(
 
 def _groups(q: Any, k: Any, v: Any, mask: Any, enable_gqa: bool) -> int:
     """How many query heads share one of keys, once all shapes fit."""
+    given_q, given_k, given_v = q.shape, k.shape, v.shape
+    if (
+        mask is None
+        and given_k == given_v
+        and len(given_q) == len(given_k) >= 2
+        and given_q[-1] == given_k[-1]
+        and given_q[:-2] == given_k[:-2]
+    ):
+        return 1
     name = "ops.scaled_dot_product_attention"
     shapes = f"shapes {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
     if not 2 <= q.ndim == k.ndim == v.ndim:
@@ -141,6 +150,19 @@ def _groups(q: Any, k: Any, v: Any, mask: Any, enable_gqa: bool) -> int:
         if len(given) > len(scores) or broadcast(name[4:], [given, scores]) != scores:
             raise ShapeError(f"{name} got a mask of shape {given}, which does not fit {scores}")
     return int(groups)
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """`(..., length, heads * size)` as `(..., heads, length, size)`, in one step of a record.
+
+    For layers: nobody else sees the result, so it is not followed as a view.
+    """
+    return dispatch.call("split_heads", x, heads)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """`(..., heads, length, size)` as `(..., length, heads * size)`: the way back."""
+    return dispatch.call("merge_heads", x)
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)

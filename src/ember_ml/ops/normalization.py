@@ -72,6 +72,18 @@ def rms_norm(
     return _returned(dispatch.together("rms_norm", (tensor, weight), count, float(eps)), back)
 
 
+def normed(
+    name: str, x: Any, shape: tuple[int, ...], parameters: tuple[Tensor | None, ...], eps: float
+) -> Tensor:
+    """A norm over the last axes by a layer, whose parameters fit `shape`."""
+    count = len(shape)
+    if not isinstance(x, Tensor):
+        x = convert.to_tensor(x)
+    if x.native.shape[-count:] != shape or len(x.native.shape) < count:
+        raise ShapeError(f"ops.{name} got shape {x.shape}; the last axes must be {shape}")
+    return dispatch.together(name, (x, *parameters), count, eps)
+
+
 def _trailing(
     name: str,
     x: TensorLike,

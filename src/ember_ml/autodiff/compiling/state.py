@@ -23,6 +23,10 @@ from ember_ml.tensor.storage import Storage, Window
 __all__ = ["Picture", "Root", "State", "picture", "put", "same"]
 
 
+# Classes of which every value has a hash, and no tensors: most attributes of a module.
+_PLAIN: Final = frozenset((bool, int, str, type(None)))
+
+
 class Root:
     """An array of the state: that of a storage, or of a tensor that is alone or needs gradients."""
 
@@ -173,6 +177,8 @@ class State:
             self.tensors.append(node)
             self.key.append(self.root(node))
             self.key += _within(node)
+        elif kind in _PLAIN:
+            self.key += (kind, node)
         elif kind is dict:
             self.key += (dict, tuple(node))
             for child in node.values():

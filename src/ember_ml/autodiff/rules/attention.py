@@ -9,7 +9,8 @@ import numpy as np
 
 from ember_ml import dtypes, ops
 from ember_ml.autodiff.rules.shapes import summed_to
-from ember_ml.autodiff.rules.table import joint_rule
+from ember_ml.autodiff.rules.table import joint_rule, rule
+from ember_ml.ops import attention
 from ember_ml.ops.dispatch import binary, reduce, together
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
@@ -17,6 +18,10 @@ from ember_ml.tensor.core import Tensor, fill
 __all__: list[str] = []
 
 Optional = Tensor | None
+
+
+rule("split_heads", lambda g, y, x, heads: attention.merge_heads(g), inputs=False)
+rule("merge_heads", lambda g, y, x: attention.split_heads(g, x.shape[-3]), inputs=False)
 
 
 @joint_rule("scaled_dot_product_attention", output=True)

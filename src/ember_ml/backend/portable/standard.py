@@ -88,6 +88,25 @@ def root(xp: Kernels, x: NativeArray) -> NativeArray:
     return xp.sqrt(x)
 
 
+def split_heads(xp: Kernels, x: NativeArray, heads: int) -> NativeArray:
+    *lead, length, size = x.shape
+    if length == 1:  # nothing changes its place
+        return xp.reshape(x, (*lead, heads, 1, size // heads))
+    split = xp.reshape(x, (*lead, length, heads, size // heads))
+    return xp.permute_dims(split, _swapped(len(lead)))
+
+
+def merge_heads(xp: Kernels, x: NativeArray) -> NativeArray:
+    *lead, heads, length, size = x.shape
+    turned = x if length == 1 else xp.permute_dims(x, _swapped(len(lead)))
+    return xp.reshape(turned, (*lead, length, heads * size))
+
+
+def _swapped(lead: int) -> tuple[int, ...]:
+    """The last three axes with the first two of them in each other's place."""
+    return (*range(lead), lead + 1, lead, lead + 2)
+
+
 def filled(xp: Kernels, value: NativeArray, shape: tuple[int, ...]) -> NativeArray:
     """An array of one value, which is 0-d."""
     return xp.broadcast_to(value, shape)
@@ -163,6 +182,8 @@ KERNELS: Final[dict[str, Kernel]] = {
         searchsorted,
         reciprocal,
         filled,
+        merge_heads,
+        split_heads,
         root,
         stop_gradient,
         positive,

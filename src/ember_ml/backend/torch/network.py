@@ -54,6 +54,15 @@ def scaled_dot_product_attention(
     return out
 
 
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    shape = x.shape
+    return x.reshape(*shape[:-1], heads, shape[-1] // heads).transpose(-3, -2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    return x.transpose(-3, -2).flatten(-2)
+
+
 def _once(_: Any) -> None:
     """Say in our terms what torch would say of itself when the second derivative is taken."""
     if torch.is_grad_enabled():
@@ -67,11 +76,11 @@ def _once(_: Any) -> None:
 
 
 def layer_norm(x: Tensor, weight: Optional, bias: Optional, ndim: int, eps: float) -> Tensor:
-    return functional.layer_norm(x, x.shape[-ndim:], weight, bias, eps)
+    return torch.layer_norm(x, x.shape[-ndim:], weight, bias, eps)
 
 
 def rms_norm(x: Tensor, weight: Optional, ndim: int, eps: float) -> Tensor:
-    return functional.rms_norm(x, x.shape[-ndim:], weight, eps)
+    return torch.rms_norm(x, x.shape[-ndim:], weight, eps)
 
 
 def group_norm(x: Tensor, weight: Optional, bias: Optional, groups: int, eps: float) -> Tensor:
@@ -129,6 +138,8 @@ OVERRIDES: Final[dict[str, Kernel]] = {
         kernel.__name__: kernel
         for kernel in (
             scaled_dot_product_attention,
+            split_heads,
+            merge_heads,
             layer_norm,
             rms_norm,
             group_norm,
