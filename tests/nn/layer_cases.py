@@ -25,6 +25,7 @@ OWNED = frozenset(
     for name in (
         "activation_layers",
         "arranging",
+        "batch_normalization",
         "convolution",
         "dropout",
         "embedding",

@@ -17,16 +17,17 @@ _BY_MODULE: Final = {
     ),
     "modules.arranging": "Flatten Lambda Pad PixelShuffle PixelUnshuffle Resize Unflatten",
     "modules.attention": "KVCache MultiHeadAttention",
+    "modules.batch_normalization": (
+        "BatchNorm BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm InstanceNorm1d "
+        "InstanceNorm2d InstanceNorm3d"
+    ),
     "modules.containers": "ModuleDict ModuleList Residual Sequential",
     "modules.convolution": ("Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d"),
     "modules.dropout": "AlphaDropout Dropout Dropout1d Dropout2d Dropout3d DropPath",
     "modules.embedding": "Embedding PositionalEmbedding SinusoidalEmbedding",
     "modules.linear": "Bilinear Dense Identity Linear",
     "modules.liquid": "CfC CfCCell LTC LTCCell",
-    "modules.normalization": (
-        "BatchNorm BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm InstanceNorm1d "
-        "InstanceNorm2d InstanceNorm3d LayerNorm RMSNorm"
-    ),
+    "modules.normalization": "GroupNorm LayerNorm RMSNorm",
     "modules.pooling": (
         "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d "
         "AdaptiveMaxPool2d AdaptiveMaxPool3d AvgPool1d AvgPool2d AvgPool3d GlobalAvgPool "

@@ -17,7 +17,7 @@ from ember_ml.ops.layouts import is_last, pairs_of, same_padding, sides_of
 from ember_ml.ops.manipulation import expand_dims, squeeze
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor
+from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.typing import TensorLike
 
 __all__: list[str] = [
@@ -33,6 +33,7 @@ __all__: list[str] = [
     "unfold",
 ]
 
+_TENSORS = frozenset((Tensor, GradTensor))
 # An integer for all spatial axes, or one for each.
 Sides = int | tuple[int, ...] | list[int]
 # The same, or (before, after) for each, or "valid" or "same".
@@ -156,6 +157,29 @@ def _conv(
     inputs = (tensor, window, bias)
     out = dispatch.together(name, inputs, steps, pairs, gaps, count, last, kernel="conv")
     return squeeze(out, 0) if alone else out
+
+
+def fitted(
+    axes: int,
+    x: Any,
+    inputs: tuple[Tensor, Tensor | None],
+    options: tuple[Any, ...],
+    extent: tuple[int, ...],
+) -> Tensor | None:
+    """The same by a layer, whose weight, bias and options fit each other.
+
+    `options` are strides, padding in pairs, gaps, groups and whether channels come last, `extent`
+    is that of a window with its gaps. None where x does not fit, or is no tensor yet.
+    """
+    if type(x) not in _TENSORS or x.ndim != axes + 2:
+        return None
+    shape, pairs, groups, last = x.shape, options[1], options[3], options[4]
+    if shape[-1 if last else 1] != inputs[0].shape[1] * groups:
+        return None
+    for side, (low, high), size in zip(_spatial(shape, last), pairs, extent, strict=True):
+        if side + low + high < size:
+            return None
+    return dispatch.together(f"conv{axes}d", (x, *inputs), *options, kernel="conv")
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)

@@ -173,10 +173,16 @@ def _rows(table: Tensor, chosen: Tensor) -> Tensor:
     if embed is None or not table.dtype.is_floating or not chosen.dtype.is_integer:
         return indexing.take(table, chosen, axis=0)
     dispatch.same_device("embedding", table.device, chosen.device)
-    if chosen.size and chosen._spec.backend.checks_values(chosen.native):
-        check_bounds(chosen.numpy(), table.shape[0], 0, table.shape)
     places = convert.cast(chosen, dtypes.int64).native
-    native = embed(table.native, places)
+    native: Any = None
+    if chosen.size and chosen._spec.backend.checks_values(chosen.native):
+        checked = table._spec.backend.overrides.get("embed_checked")
+        if checked is not None:
+            native = checked(table.native, places)
+        if native is None:
+            check_bounds(chosen.numpy(), table.shape[0], 0, table.shape)
+    if native is None:
+        native = embed(table.native, places)
     if type(table) is GradTensor:
         return recorded("take", native, table._spec, (table,), (places, 0))
     return fill(native, table._spec)

@@ -78,7 +78,8 @@ def normed(
     """A norm over the last axes by a layer, whose parameters fit `shape`."""
     count = len(shape)
     if not isinstance(x, Tensor):
-        x = convert.to_tensor(x)
+        home = next((p._spec.backend for p in parameters if p is not None), None)
+        x = convert.to_tensor(x, home)  # data goes where the parameters are
     if x.native.shape[-count:] != shape or len(x.native.shape) < count:
         raise ShapeError(f"ops.{name} got shape {x.shape}; the last axes must be {shape}")
     return dispatch.together(name, (x, *parameters), count, eps)

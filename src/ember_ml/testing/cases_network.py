@@ -10,7 +10,12 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.dtypes import DType
 from ember_ml.errors import AxisError, DomainError, DTypeError, ShapeError
-from ember_ml.testing import cases_activations, cases_convolution, cases_pooling
+from ember_ml.testing import (
+    cases_activations,
+    cases_convolution,
+    cases_dropping,
+    cases_pooling,
+)
 from ember_ml.testing.case import Array, Case, Inputs, accepted, law, sample
 from ember_ml.testing.mistake import Mistake
 
@@ -278,6 +283,7 @@ NETWORK: Final[tuple[Case, ...]] = (
     *_NORMS,
     *cases_convolution.CONVOLUTION,
     *cases_pooling.POOLING,
+    *cases_dropping.DROPPING,
 )
 
 
@@ -289,6 +295,7 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     *cases_activations.MISTAKES,
     *cases_convolution.MISTAKES,
     *cases_pooling.MISTAKES,
+    *cases_dropping.MISTAKES,
     Mistake("attention-features", ShapeError, _sdpa((2, 3, 4), (2, 3, 5), (2, 3, 4)),
             ("scaled_dot_product_attention", "(2, 3, 5)", "features")),
     Mistake("attention-values", ShapeError, _sdpa((2, 3, 4), (2, 3, 4), (2, 5, 4))),

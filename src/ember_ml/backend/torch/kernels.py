@@ -164,6 +164,16 @@ def embed(table: Tensor, indices: Tensor) -> Tensor:
     return torch.nn.functional.embedding(inside, table)
 
 
+def embed_checked(table: Tensor, indices: Tensor) -> Tensor | None:
+    """The same where torch looks itself whether indices lie within the table: on the CPU."""
+    if not indices.is_cpu:
+        return None
+    try:
+        return torch.embedding(table, indices)
+    except IndexError:  # an index counted from the end, or one beyond
+        return None
+
+
 # --- Order and sets ---------------------------------------------------------------------------
 
 
@@ -261,6 +271,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
             take,
             take_along_axis,
             embed,
+            embed_checked,
             sort,
             argsort,
             searchsorted,

@@ -4,6 +4,7 @@ from ember_ml.nn.modules import activations as activations
 from ember_ml.nn.modules.activation_layers import *
 from ember_ml.nn.modules.arranging import *
 from ember_ml.nn.modules.attention import *
+from ember_ml.nn.modules.batch_normalization import *
 from ember_ml.nn.modules.containers import *
 from ember_ml.nn.modules.convolution import *
 from ember_ml.nn.modules.dropout import *

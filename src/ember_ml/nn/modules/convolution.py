@@ -38,7 +38,7 @@ class _Convolution(Sized):
     _axes: ClassVar[int]
     _op: ClassVar[Callable[..., Tensor]]
     _transposed: ClassVar[bool] = False
-    weight: Tensor | None
+    weight: Any  # a Tensor; None until a first input tells in_channels
     bias: Tensor | None
 
     def _set(
@@ -148,6 +148,7 @@ class _Conv(_Convolution):
         self.dilation = sides(self, dilation, self._axes, "dilation")
         self.padding = pairs(self, padding, self._axes)
         self.padding_mode = padding_mode
+        self._no_padding = ((0, 0),) * self._axes
         self._set(
             in_channels,
             out_channels,
@@ -157,6 +158,10 @@ class _Conv(_Convolution):
             data_format,
             (weight_init, bias_init),
         )
+        # Of a window, with its gaps.
+        self._extent = tuple(
+            (size - 1) * gap + 1 for size, gap in zip(self.kernel_size, self.dilation, strict=True)
+        )
 
     def forward(self, x: TensorLike) -> Tensor:
         """See the class."""
@@ -165,7 +170,13 @@ class _Conv(_Convolution):
         try:
             padding = self.padding
             if self.padding_mode != "zeros":
-                x, padding = self._padded(x), 0
+                x, padding = self._padded(x), self._no_padding
+            if padding.__class__ is tuple:
+                options = (self.stride, padding, self.dilation, self.groups, self._last)
+                inputs = (self.weight, self.bias)
+                y = convolution.fitted(self._axes, x, inputs, options, self._extent)
+                if y is not None:
+                    return y
             return self._op(
                 x,
                 self.weight,
@@ -189,11 +200,7 @@ class _Conv(_Convolution):
         spatial = tensor.shape[first : first + self._axes]
         widths: Any = self.padding
         if widths == "same":
-            extent = tuple(
-                (size - 1) * gap + 1
-                for size, gap in zip(self.kernel_size, self.dilation, strict=True)
-            )
-            widths = same_padding(spatial, extent, self.stride)
+            widths = same_padding(spatial, self._extent, self.stride)
         elif widths == "valid":
             return tensor
         around = {first + place: pair for place, pair in enumerate(widths)}
