@@ -203,6 +203,8 @@ class Backend(ABC):
     shadowed: frozenset[str] = frozenset()
     # True where a native array can be written in place, and its slices are views of it.
     mutable: bool = False
+    # True where the engine compiles each operation anew for each shape that it meets.
+    compiles_shapes: bool = False
     # True where the engine keeps the record of gradients itself: see autodiff/tape.py.
     records: bool = False
     # True where views can run backwards.
@@ -435,6 +437,10 @@ class Backend(ABC):
         """Write `value` (of the same dtype, broadcastable) at a checked key; gives the array."""
         native[key] = value
         return native
+
+    def put_own(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
+        """`setitem` at slices of an array that nobody else sees, so that nothing is asked first."""
+        return self.setitem(native, key, value)
 
     def assign(self, native: NativeArray, value: NativeArray) -> NativeArray:
         """Write all of `value` over `native`; gives the array that holds it."""

@@ -119,6 +119,11 @@ class Root:
                 holder.native = backend.assign(holder.native, native)
         else:
             holder.native = native
+            home = views.home_of(holder)
+            if type(home) is Storage:  # others look at the memory of a leaf: its .detach(), for one
+                with home.lock:
+                    home.replace(native)
+                    home.version += 1
 
     def rollback(self, native: NativeArray, copied: NativeArray) -> None:
         """Give an array that a function has written to its values of before again."""

@@ -179,6 +179,10 @@ class TorchBackend(Backend):
         indexing.put(unsigned.as_signed(native), key, unsigned.as_signed(value))
         return native
 
+    def put_own(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
+        native[key] = value
+        return native
+
     def assign(self, native: NativeArray, value: NativeArray) -> NativeArray:
         _require_own_memory(native)
         if hosting.is_borrowed(native):

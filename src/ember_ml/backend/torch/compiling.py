@@ -249,6 +249,10 @@ def _retarget(graph: Graph) -> None:
         name = target._schema.name.partition("::")[2]
         if name in _PLAIN:
             node.target = getattr(torch, name)
+        elif target is torch.ops.aten.view.default:
+            # Some operators, such as the gradient of elu, lay results out otherwise than they say
+            # while they are traced, and then there is no such view.
+            node.target = torch.reshape
 
 
 # Operators whose function takes the same arguments in the same order, whatever these are.

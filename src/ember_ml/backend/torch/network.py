@@ -32,6 +32,8 @@ def scaled_dot_product_attention(
     scale: float,
     groups: int,
 ) -> Tensor:
+    if mask is not None and mask.ndim < 2:  # torch looks at its last two axes
+        mask = mask.reshape(1, -1)
     if causal and mask is not None:  # torch takes one of them
         seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
         seen = seen.tril()
