@@ -129,9 +129,7 @@ class R2(Metric):
         self._totals = {
             "count": count,
             "mean": old["mean"] + apart * part,
-            "deviation": old["deviation"]
-            + batch["deviation"]
-            + apart * apart * old["count"] * part,
+            "deviation": old["deviation"] + batch["deviation"] + between,
             "error": old["error"] + batch["error"],
         }
 
