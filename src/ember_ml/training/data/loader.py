@@ -68,7 +68,7 @@ class DataLoader:
         if backend is not None:
             selection.load(backend)  # an unknown one is told here
         self._rows = data.rows if isinstance(data, TensorDataset) else None
-        if collate is None and self._rows is None:
+        if self._rows is None:
             self._rows = Rows.of("DataLoader", data)
         self._has_numbers = self._rows is not None or (
             hasattr(data, "__getitem__") and hasattr(data, "__len__")

@@ -9,7 +9,7 @@ import numpy as np
 
 from ember_ml import ops, tree
 from ember_ml.backend.selection import use_backend
-from ember_ml.dtypes import DTypeLike
+from ember_ml.dtypes import DTypeLike, get_dtype
 from ember_ml.errors import DTypeError, ShapeError
 from ember_ml.features.data import is_frame, is_series, pandas_array
 from ember_ml.tensor import convert
@@ -155,16 +155,25 @@ def _stacked(column: list[Any]) -> Any:
 
 def placed(batch: Any, backend: str, dtype: DTypeLike = None) -> Any:
     """A batch with its arrays as tensors of a backend; floats in `dtype` where one is given."""
+    wanted = None if dtype is None else get_dtype(dtype)
 
     def place(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
             made = leaf if leaf.backend == backend else leaf.to_backend(backend)
-        elif _is_table(leaf) or isinstance(leaf, np.generic):
-            made = ops.asarray(leaf)
+        elif isinstance(leaf, np.ndarray | np.generic):
+            if wanted is not None and leaf.dtype.kind == "f":
+                leaf = leaf.astype(wanted.numpy)
+            return ops.asarray(leaf)
+        elif _is_table(leaf):
+            made = convert.to_tensor(leaf)
             made = made if made.backend == backend else made.to_backend(backend)
         else:
             return leaf
-        return made.astype(dtype) if dtype is not None and made.dtype.is_floating else made
+        if wanted is not None and made.dtype.is_floating:
+            made = made.astype(wanted)
+        if made._spec.backend.defers:
+            made.numpy()  # MLX computes a lazy array only in the thread that made it
+        return made
 
     with use_backend(backend):
         return tree.map(place, batch)
