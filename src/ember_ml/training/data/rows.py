@@ -14,6 +14,7 @@ from ember_ml.errors import DTypeError, ShapeError
 from ember_ml.features.data import is_frame, is_series, pandas_array
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
+from ember_ml.training.computing import compute_now
 
 __all__ = ["Rows", "collate", "host", "placed"]
 
@@ -171,8 +172,7 @@ def placed(batch: Any, backend: str, dtype: DTypeLike = None) -> Any:
             return leaf
         if wanted is not None and made.dtype.is_floating:
             made = made.astype(wanted)
-        if made._spec.backend.defers:
-            made.numpy()  # MLX computes a lazy array only in the thread that made it
+        compute_now([made])  # perhaps in a thread, and read in another one
         return made
 
     with use_backend(backend):
