@@ -71,9 +71,7 @@ class Checkpoint(Callback):
         if keep is not None and keep < 1:
             raise DomainError(f"Checkpoint got keep={keep}; it is at least 1")
         if best_only and every_steps is not None:
-            raise DomainError(
-                "Checkpoint(best_only=True) looks at epochs, and takes no every_steps"
-            )
+            raise DomainError("Checkpoint(best_only=True) looks at epochs; leave out every_steps")
         # Every epoch, where nothing else is said.
         self.every_epochs = 1 if every_epochs is None and every_steps is None else every_epochs
         self.every_steps = every_steps

@@ -134,7 +134,7 @@ class TensorBoardLogger(_Logger):
     def on_fit_begin(self, trainer: Trainer) -> None:
         """Open the log."""
         try:
-            from tensorboardX import SummaryWriter
+            from tensorboardX import SummaryWriter  # type: ignore[import-untyped,unused-ignore]
         except ImportError as error:
             raise ImportError(
                 "TensorBoardLogger needs tensorboardX: pip install 'ember-ml[tensorboard]'"

@@ -47,11 +47,11 @@ def report(
     lr: float,
 ) -> NaNLossError:
     """The error of a step that was not finite: with the first place that is not, and a hint."""
-    kind, where, about = "", "", ""
-    place = batch
-    for place, one in enumerate(batches, batch - len(batches) + 1):
+    kind, where, about, place = "", "", "", batch
+    for number, one in enumerate(batches, batch - len(batches) + 1):
         kind, where, about = _searched(model, objective, one, scope)
         if kind:
+            place = number
             break
     text = f"the loss of step {step} (batch {place} of the epoch, lr {lr:.3g}) is {loss:.6g}"
     if np.isfinite(loss):

@@ -29,15 +29,13 @@ def get_loss(loss: str | Loss) -> Loss:
     if isinstance(loss, str):
         found = getattr(ops.losses, loss, None) if loss in ops.losses.__all__ else None
         if found is None:
-            raise DomainError(
-                f"there is no loss {loss!r}; there are {', '.join(ops.losses.__all__)}"
-            )
+            there = ", ".join(ops.losses.__all__)
+            raise DomainError(f"there is no loss {loss!r}; there are {there}")
+
         made: Loss = found
         return made
     if not callable(loss):
-        raise DTypeError(
-            f"Trainer takes a loss by name or as a function, not {type(loss).__name__}"
-        )
+        raise DTypeError(f"Trainer takes a loss as a name or a function, not {type(loss).__name__}")
     return loss
 
 

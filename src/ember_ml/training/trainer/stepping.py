@@ -224,7 +224,7 @@ class Stepper:
     def _guarded(self) -> list[Tensor]:
         """All that a step writes to: parameters, buffers, and what the optimizer remembers."""
         found = [*self.model.trainable_parameters(), *self.model.buffers()]
-        state = getattr(self.optimizer, "__jit_state__", dict)()
+        state: Any = getattr(self.optimizer, "__jit_state__", dict)()
         seen = {id(x) for x in found}
         for x in tree.leaves(state):
             if isinstance(x, Tensor) and id(x) not in seen:

@@ -103,7 +103,11 @@ class Trainer:
         self.step_in_epoch = 0
         self.resumed = False
         self.interrupted = False
-        self._begin_epoch()
+        # Sums of the epoch that runs.
+        self._in_epoch = False
+        self._batch = self._samples = 0
+        self._loss = 0.0
+        self._values: dict[str, float] = {}
         self._stop = ""
 
     # --- Training -------------------------------------------------------------------------------
@@ -245,7 +249,7 @@ class Trainer:
         self._in_epoch = False
         self.step_in_epoch = self._batch = self._samples = 0
         self._loss = 0.0
-        self._values: dict[str, float] = {}
+        self._values = {}
 
     def _observe(self, logs: Mapping[str, Any]) -> None:
         """Tell schedules that follow a metric what was measured."""
@@ -329,6 +333,7 @@ class Trainer:
 
     def _evaluated(self, loader: Any) -> dict[str, Any]:
         is_training = self.model.training
+        kept = [(one, one.state_dict()) for one in self.metrics]  # perhaps within an epoch
         self.model.eval()
         self.stepper.reset()
         try:
@@ -339,7 +344,8 @@ class Trainer:
             found.update(self.stepper.measured())
         finally:
             self.model.train(is_training)
-            self.stepper.reset()
+            for one, state in kept:
+                one.load_state_dict(state)
         return found
 
     def predict(self, data: Any, *, batch_size: int = 32, targets: bool = False) -> Any:
