@@ -21,6 +21,7 @@ from ember_ml.backend.numpy import (
     scattering,
     signal,
     special,
+    updating,
 )
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, ReadOnlyError
@@ -72,6 +73,7 @@ class NumpyBackend(Backend):
         | signal.OVERRIDES
         | network.OVERRIDES
         | losses.OVERRIDES
+        | updating.OVERRIDES
     )
     mutable = True
     reverses = True

@@ -39,6 +39,7 @@ from ember_ml.backend.torch import (
     special,
     tracing,
     unsigned,
+    updating,
 )
 from ember_ml.backend.torch.compiling import TorchCompiler
 from ember_ml.backend.torch.control import TorchControl
@@ -73,6 +74,7 @@ class TorchBackend(Backend):
         | losses.OVERRIDES
         | signal.OVERRIDES
         | network.OVERRIDES
+        | updating.OVERRIDES
     )
     whole = kernels.WHOLE
     aliases = kernels.ALIASES

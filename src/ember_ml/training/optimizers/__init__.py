@@ -5,11 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from ember_ml.errors import UnknownKeyError
+from ember_ml.training.optimizers.adafactor import Adafactor
 from ember_ml.training.optimizers.adam import Adam, AdamW
 from ember_ml.training.optimizers.base import Optimizer
+from ember_ml.training.optimizers.lamb import LAMB
+from ember_ml.training.optimizers.lion import Lion
+from ember_ml.training.optimizers.muon import Muon
 from ember_ml.training.optimizers.sgd import SGD
+from ember_ml.training.optimizers.squares import Adadelta, Adagrad, RMSprop
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "get_optimizer"]
+__all__ = [
+    "LAMB",
+    "SGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Lion",
+    "Muon",
+    "Optimizer",
+    "RMSprop",
+    "get_optimizer",
+]
 
 
 def get_optimizer(

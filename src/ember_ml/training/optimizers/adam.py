@@ -85,7 +85,8 @@ class Adam(Optimizer):
         first, second = corrections(state, p, options["betas"])
         if options["amsgrad"]:
             v = state["max_exp_avg_sq"] = ops.maximum(state["max_exp_avg_sq"], v)
-        return p - (lr / first) * (m / (ops.sqrt(v) / ops.sqrt(second) + options["eps"]))
+        made: Tensor = p - (lr / first) * (m / (ops.sqrt(v) / ops.sqrt(second) + options["eps"]))
+        return made
 
 
 class AdamW(Adam):

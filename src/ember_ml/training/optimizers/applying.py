@@ -70,10 +70,21 @@ def run(
     )
     if kernel in backend.overrides and fitting(spec) is spec and not traced:
         _by_kernel(slots, grads, rate, options, spec.bound, kernel)
-    elif backend.compiler.traces and not backend.mutable and not tracing():
+    elif _compiles(spec) and not tracing():
         _compiled(slots, grads, rate, formula, options, programs)
     else:
         _as_it_stands(slots, grads, rate, formula)
+
+
+def _compiles(spec: Spec) -> bool:
+    """True where a program is quicker than the ops one by one.
+
+    On the CPU, MLX takes seconds to build the kernels of a program, which are slower then.
+    """
+    backend = spec.backend
+    if not backend.compiler.traces or backend.mutable:
+        return False
+    return backend.compiler.donates or not spec.device.startswith("cpu")
 
 
 # --- The formula --------------------------------------------------------------------------------
@@ -102,10 +113,14 @@ def _as_it_stands(
     with tape.no_grad():
         for slot, g in zip(slots, grads, strict=True):
             state = slot.state or {}
-            p, new = _applied(slot.param.detach(), g.detach(), state, rate, formula)
+            p, new = _applied(_plain(slot.param), _plain(g), state, rate, formula)
             write(slot.param, p)
             for key, value in new.items():
                 write(state[key], value)
+
+
+def _plain(x: Tensor) -> Tensor:
+    return fill(x._spec.backend.detach(x.native), x._spec)
 
 
 def write(x: Tensor, value: Tensor) -> None:
@@ -174,9 +189,7 @@ def _compiled(
         written += (slot.state or {}).values()
     natives = [x.native for x in written]
     natives += [g.native for g in grads]
-    natives.append(
-        convert.cast(rate, wide.dtype).native if isinstance(rate, Tensor) else wide.scalar(rate)
-    )
+    natives.append(_rate(float(rate), wide, programs))
     key = (
         spec,
         tuple(options.items()),
@@ -199,6 +212,18 @@ def _compiled(
             x.native = native
         else:
             write(x, fill(native, x._spec))
+
+
+def _rate(rate: float, spec: Spec, programs: dict[Any, Any]) -> NativeArray:
+    """A rate as an array, kept while it stays the same.
+
+    The constants of a spec will not do: one that is an input as well is an error of MLX.
+    """
+    known, native = programs.get(spec, (None, None))
+    if known != rate:
+        native = spec.backend.full((), rate, spec)
+        programs[spec] = (rate, native)
+    return native
 
 
 def _is_own(x: Tensor, natives: list[NativeArray], place: int) -> bool:

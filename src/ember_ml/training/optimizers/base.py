@@ -120,9 +120,11 @@ class Optimizer:
             slots.append(Slot(_unused(name, taken), x))
             self._require_backend(slots[0] if not self._slots else self._slots[0][0], slots[-1])
         made = {"params": [x for _, x in named], "names": [slot.name for slot in slots], **options}
+        for slot in slots:
+            if roles.role_of(slot.param) != roles.FROZEN:
+                self._fit_with(slot, made)
         self.param_groups.append(made)
         self._slots.append(slots)
-        self._ready()
 
     def _require_backend(self, first: Slot, slot: Slot) -> None:
         one, other = first.param.backend, slot.param.backend
@@ -296,7 +298,8 @@ class Optimizer:
             self._count, self._is_told = _moved(self._count, spec), self._known is None
         if self._known is not None:
             if not self._is_told:
-                applying.write(self._count, fill(spec.scalar(self._known), spec))
+                native = spec.backend.full((), self._known, spec)
+                applying.write(self._count, fill(native, spec))
             self._known, self._is_told = None, True
         place = 0
         for slots, group in zip(self._slots, self.param_groups, strict=True):
@@ -307,14 +310,16 @@ class Optimizer:
         del self._rates[place:], self._told[place:]
 
     def _tell_rate(self, place: int, number: float, spec: Spec) -> None:
-        if place < len(self._rates) and self._rates[place]._spec is spec:
-            if self._told[place] != number:
-                applying.write(self._rates[place], fill(spec.scalar(number), spec))
-                self._told[place] = number
+        known = place < len(self._rates) and self._rates[place]._spec is spec
+        if known and self._told[place] == number:
             return
+        # Not spec.scalar: a constant that is an input as well is an error of MLX.
         made = fill(spec.backend.full((), number, spec), spec)
-        self._rates[place:] = [made]
-        self._told[place:] = [number]
+        if known:
+            applying.write(self._rates[place], made)
+        else:
+            self._rates[place : place + 1] = [made]
+        self._told[place : place + 1] = [number]
 
     @property
     def lr(self) -> float:
