@@ -97,20 +97,13 @@ def test_a_step_is_what_it_says(backend: str) -> None:
     assert trainer.model.weight.backend == backend
 
 
-@pytest.mark.parametrize("jit", [False, True])
-def test_accumulation_is_one_large_batch(backend: str, jit: bool) -> None:
-    if jit and backend == "numpy":
-        return  # nothing to compile
-    large, small = linear(), linear(accumulate=3, jit=jit)
-    large.fit((X, Y), 1, batch_size=12, shuffle=False, verbose=0)
+def test_accumulation_is_one_large_batch(backend: str) -> None:
+    small = linear(accumulate=3, jit=backend in ("jax", "mlx"))
     history = small.fit((X, Y), 1, batch_size=5, shuffle=False, verbose=0)
     assert len(history.steps["loss"]) == 2  # 15 samples and 9
-    for one, size in ((15, 0), (9, 1)):
-        assert one > size
-    again = linear()
-    data = DataLoader((X, Y), sampler=range(24), batch_size=15)
-    again.fit(data, 1, verbose=0)
-    for name, x in weights(again.model).items():
+    large = linear(jit=backend == "jax")
+    large.fit((X, Y), 1, batch_size=15, shuffle=False, verbose=0)
+    for name, x in weights(large.model).items():
         np.testing.assert_allclose(weights(small.model)[name], x, rtol=1e-5, atol=1e-7)
 
 
@@ -213,7 +206,9 @@ def test_several_inputs_and_optimizers_by_class(backend: str) -> None:
 
 def test_plateaus_follow_the_loss(backend: str) -> None:
     model = nn.Linear(3, 1)
-    schedule = training.PlateauSchedule(0.5, factor=0.5, patience=0, threshold=1e9)
+    schedule = training.PlateauSchedule(
+        0.5, factor=0.5, patience=0, threshold=1e9, threshold_mode="abs"
+    )
     trainer = Trainer(model, SGD(model, lr=schedule), "mse", jit=backend == "jax")
     history = trainer.fit((X, Y), 4, validation=(X, Y), batch_size=24, verbose=0)
     assert history["lr"] == [0.5, 0.5, 0.25, 0.125]
@@ -252,11 +247,12 @@ def bad_trainer(kind: str, jit: bool) -> tuple[Trainer, Any]:
     with random.use_seed(0):
         first = nn.Linear(3, 2)
         last: nn.Module = {"module": Log, "gradient": Root}.get(kind, nn.Identity)()
-    if kind == "parameter":
-        first.bias[...] = ops.asarray([math.inf, 0.0])
-    if kind == "gradient":
-        first.weight[...] = ops.zeros((2, 3))
-        first.bias[...] = ops.zeros(2)
+    with em.no_grad():
+        if kind == "parameter":
+            first.bias[...] = ops.asarray([math.inf, 0.0])
+        if kind == "gradient":
+            first.weight[...] = ops.zeros((2, 3))
+            first.bias[...] = ops.zeros(2)
     model = nn.Sequential(nn.BatchNorm1d(3), first, last)
     x = X.copy()
     if kind == "input":

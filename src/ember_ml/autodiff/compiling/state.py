@@ -114,6 +114,11 @@ class Root:
             with tape.set_grad_enabled(False):
                 holder.native = backend.assign(holder.native, native)
         else:
+            home = views.home_of(holder)
+            if type(home) is Storage:  # what .detach() gave shows the same memory
+                with home.lock:
+                    home.replace(native)
+                    home.version += 1
             holder.native = native
 
     def rollback(self, native: NativeArray, copied: NativeArray) -> None:

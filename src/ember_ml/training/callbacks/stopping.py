@@ -60,7 +60,7 @@ class EarlyStopping(Callback):
             self.waited = 0
             if self.restore_best:
                 kept = trainer.model.state_dict()
-                self._weights = {name: x.clone() for name, x in kept.items()}
+                self._weights = {name: x.copy() for name, x in kept.items()}
             return
         self.waited += 1
         if self.waited > self.patience:

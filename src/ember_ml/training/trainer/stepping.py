@@ -187,7 +187,7 @@ class Stepper:
         loss: Tensor | None = None
         outcomes = []
         # The passes write to buffers before it is known whether all is well.
-        buffers = [x.clone() for x in self.model.buffers()] if self.check_finite else []
+        buffers = [x.copy() for x in self.model.buffers()] if self.check_finite else []
         for batch, weight in zip(batches, weights, strict=True):
             share = ops.asarray(weight, dtype=self.home.dtype, device=self.home.device)
             args = (batch, share) if total is None else (batch, share, loss, total)
@@ -237,7 +237,7 @@ class Stepper:
             return []
         # Without a compiler, the update is not made at all; only buffers are written before.
         kept = self._guarded() if self.is_compiled else list(self.model.buffers())
-        return [x.detach().clone() for x in kept]
+        return [x.detach().copy() for x in kept]
 
     def _restore(self, before: list[Tensor], unless: Tensor | None = None) -> None:
         """Write the values of before, or where a truth value is traced, let it decide."""

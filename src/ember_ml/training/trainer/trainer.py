@@ -298,7 +298,7 @@ class Trainer:
     ) -> Exception:
         """The error of a step that was not finite; random numbers are drawn as in that step."""
         after = random.get_state()
-        buffers = {name: x.clone() for name, x in self.model.named_buffers()}
+        buffers = {name: x.copy() for name, x in self.model.named_buffers()}
         random.set_state(before)
         try:
             return diagnosis.report(
