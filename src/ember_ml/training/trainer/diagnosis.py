@@ -115,7 +115,8 @@ def _of_the_pass(
         return found[0]
     if said := _described(loss):
         return "loss", "loss", f"in the loss itself: {said}"
-    for name, g in grads.named_parameters():
+    # Gradients come from the loss: the last parameter of the model is next to where they went bad.
+    for name, g in reversed(list(grads.named_parameters())):
         if said := _described(g):
             return "gradient", name, f"in the gradient of '{name}' {said}"
     return "", "", ""
