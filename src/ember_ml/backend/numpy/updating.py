@@ -137,11 +137,12 @@ def _adam(
     _toward(v, np.multiply(g, g, out=b), beta2, a)
     if "max_exp_avg_sq" in state:
         v = np.maximum(state["max_exp_avg_sq"], v, out=state["max_exp_avg_sq"])
+    # m / (√v / s + eps) is s m / (√v + s eps), which is one pass less.
+    scale = (1.0 - beta2**step) ** 0.5
     np.sqrt(v, out=a)
-    a /= (1.0 - beta2**step) ** 0.5
-    a += options["eps"]
+    a += scale * options["eps"]
     np.divide(m, a, out=a)
-    a *= lr / (1.0 - beta1**step)
+    a *= lr * scale / (1.0 - beta1**step)
     p -= a
 
 

@@ -19,7 +19,8 @@ __all__ = ["OVERRIDES"]
 Arrays = list[NativeArray]
 States = Mapping[str, Arrays]
 Options = Mapping[str, Any]
-Update = Callable[[Arrays, Arrays, States, float, Options], None]
+# Gives False where it has done nothing, since it cannot.
+Update = Callable[[Arrays, Arrays, States, Any, Options], bool | None]
 
 # Devices that torch has fused updates for.
 _FUSED: Final = frozenset(("cpu", "cuda", "mps"))
@@ -29,18 +30,22 @@ def _quiet(update: Update) -> Update:
     """An update that torch does not record."""
 
     @wraps(update)
-    def run(params: Arrays, grads: Arrays, states: States, lr: float, options: Options) -> None:
+    def run(
+        params: Arrays, grads: Arrays, states: States, lr: Any, options: Options
+    ) -> bool | None:
         with torch.no_grad():
-            update(params, grads, states, lr, options)
+            return update(params, grads, states, lr, options)
 
     return run
 
 
-def _fuses(params: Arrays, grads: Arrays) -> bool:
+def _fuses(params: Arrays) -> bool:
     """True where torch's fused updates, which read memory in its order, may be used."""
-    return params[0].device.type in _FUSED and all(
-        p.is_contiguous() and g.is_contiguous() for p, g in zip(params, grads, strict=True)
-    )
+    return params[0].device.type in _FUSED and all(p.is_contiguous() for p in params)
+
+
+def _in_order(grads: Arrays) -> Arrays:
+    return [g.contiguous() for g in grads]
 
 
 def _decayed(params: Arrays, grads: Arrays, options: Options) -> Arrays:
@@ -55,10 +60,10 @@ def _decayed(params: Arrays, grads: Arrays, options: Options) -> Arrays:
 @_quiet
 def sgd_update(params: Arrays, grads: Arrays, states: States, lr: float, options: Options) -> None:
     momentum, dampening = options["momentum"], options["dampening"]
-    if not dampening and _fuses(params, grads) and params[0].is_cpu:
+    if not dampening and _fuses(params) and params[0].is_cpu:
         torch._fused_sgd_(
             params,
-            grads,
+            _in_order(grads),
             states["momentum_buffer"] if momentum else [],
             weight_decay=options["weight_decay"],
             momentum=momentum,
@@ -89,17 +94,20 @@ def sgd_update(params: Arrays, grads: Arrays, states: States, lr: float, options
 
 
 def _adam(
-    params: Arrays, grads: Arrays, states: States, lr: float, options: Options, decoupled: bool
-) -> None:
+    params: Arrays, grads: Arrays, states: States, lr: Any, options: Options, decoupled: bool
+) -> bool:
     beta1, beta2 = options["betas"]
     steps, means, squares = states["step"], states["exp_avg"], states["exp_avg_sq"]
     largest = states.get("max_exp_avg_sq", [])
+    fuses = _fuses(params)
+    if isinstance(lr, torch.Tensor) and not fuses:
+        return False
     torch._foreach_add_(steps, 1.0)
-    if _fuses(params, grads):
+    if fuses:
         run: Any = torch._fused_adamw_ if decoupled else torch._fused_adam_
         run(
             params,
-            grads,
+            _in_order(grads),
             means,
             squares,
             largest,
@@ -112,7 +120,7 @@ def _adam(
             amsgrad=bool(largest),
             maximize=options["maximize"],
         )
-        return
+        return True
     if decoupled:
         torch._foreach_mul_(params, 1.0 - lr * options["weight_decay"])
         grads = _decayed(params, grads, {"maximize": options["maximize"]})
@@ -129,18 +137,17 @@ def _adam(
     torch._foreach_div_(scale, [(1.0 - beta2**count) ** 0.5 for count in counts])
     torch._foreach_add_(scale, options["eps"])
     torch._foreach_addcdiv_(params, means, scale, [-lr / (1.0 - beta1**count) for count in counts])
+    return True
 
 
 @_quiet
-def adam_update(params: Arrays, grads: Arrays, states: States, lr: float, options: Options) -> None:
-    _adam(params, grads, states, lr, options, decoupled=False)
+def adam_update(params: Arrays, grads: Arrays, states: States, lr: Any, options: Options) -> bool:
+    return _adam(params, grads, states, lr, options, decoupled=False)
 
 
 @_quiet
-def adamw_update(
-    params: Arrays, grads: Arrays, states: States, lr: float, options: Options
-) -> None:
-    _adam(params, grads, states, lr, options, decoupled=True)
+def adamw_update(params: Arrays, grads: Arrays, states: States, lr: Any, options: Options) -> bool:
+    return _adam(params, grads, states, lr, options, decoupled=True)
 
 
 @_quiet
@@ -218,6 +225,10 @@ def lion_update(params: Arrays, grads: Arrays, states: States, lr: float, option
     torch._foreach_add_(means, grads, alpha=1.0 - beta2)
     torch._foreach_add_(params, steps, alpha=-lr)
 
+
+# These take the rate as a tensor as well, so that they can be part of a graph.
+for _update in (adam_update, adamw_update):
+    _update.traces = True  # type: ignore[attr-defined]  # a mark for training/optimizers/applying.py
 
 OVERRIDES: Final[dict[str, Kernel]] = {
     "adadelta_update": adadelta_update,

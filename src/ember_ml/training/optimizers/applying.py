@@ -68,9 +68,14 @@ def run(
             for s, g in zip(slots, grads, strict=True)
         )
     )
-    if kernel in backend.overrides and fitting(spec) is spec and not traced:
-        _by_kernel(slots, grads, rate, options, spec.bound, kernel)
-    elif _compiles(spec) and not tracing():
+    found = backend.overrides.get(kernel) if fitting(spec) is spec else None
+    if (
+        found is not None
+        and (not traced or getattr(found, "traces", False))
+        and _by_kernel(slots, grads, rate, options, spec.bound, kernel)
+    ):
+        return
+    if _compiles(spec) and not tracing():
         _compiled(slots, grads, rate, formula, options, programs)
     else:
         _as_it_stands(slots, grads, rate, formula)
@@ -141,17 +146,20 @@ def _by_kernel(
     options: Mapping[str, Any],
     kernels: Any,
     kernel: str,
-) -> None:
-    """Hand all arrays to the kernel, which writes them in place."""
+) -> bool:
+    """Hand all arrays to the kernel, which writes them in place; False where it cannot."""
     if isinstance(rate, Tensor):
-        rate = float(rate)
+        rate = rate.native
     copies: list[tuple[Tensor, NativeArray]] = []
     params = [_writable(slot.param, copies) for slot in slots]
     keys = list(slots[0].state or ())
     states = {key: [_writable(slot.state[key], copies) for slot in slots] for key in keys}  # type: ignore[index]  # made before
-    getattr(kernels, kernel)(params, [g.native for g in grads], states, rate, options)
+    done = getattr(kernels, kernel)(params, [g.native for g in grads], states, rate, options)
+    if done is False:
+        return False
     for x, native in copies:
         write(x, fill(native, x._spec))
+    return True
 
 
 def _writable(x: Tensor, copies: list[tuple[Tensor, NativeArray]]) -> NativeArray:
@@ -190,12 +198,7 @@ def _compiled(
     natives = [x.native for x in written]
     natives += [g.native for g in grads]
     natives.append(_rate(float(rate), wide, programs))
-    key = (
-        spec,
-        tuple(options.items()),
-        tuple([tuple(x.shape) for x in natives]),
-        tuple([slot.name for slot in slots]),
-    )
+    key = (spec, tuple(options.items()), tuple([slot.name for slot in slots]))
     program = programs.get(key)
     if program is None:
         plan = Plan(donated=lambda: range(len(written)))
