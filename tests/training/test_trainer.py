@@ -361,3 +361,34 @@ def test_mistakes() -> None:
         trainer.fit((X, Y), 1, resume=True, verbose=0)
     with pytest.raises(DomainError, match="without any batch"):
         trainer.predict(X[:0])
+
+
+# --- 16 bits --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_mixed_precision(dtype: str, backend: str) -> None:
+    seen: list[Any] = []
+    # The first scale is often too high, and then the first updates are left out.
+    scaled = training.MixedPrecision("float16", training.LossScaler(256.0))
+    trainer = linear(precision=scaled if dtype == "float16" else dtype, metrics=["mae"])
+    trainer.model.register_forward_hook(lambda m, args, y: seen.append(y.dtype) or None)
+    history = trainer.fit((X, Y), 3, batch_size=12, validation=(X, Y), verbose=0)
+    plain = linear().fit((X, Y), 3, batch_size=12, verbose=0)
+    assert set(map(str, seen)) == {dtype}
+    assert trainer.model.weight.dtype == em.float32
+    np.testing.assert_allclose(history["loss"], plain["loss"], rtol=3e-2)
+    assert history["val_loss"][-1] < history["loss"][0]
+
+
+def test_updates_of_a_scale_that_is_too_high_are_left_out(backend: str) -> None:
+    precision = training.MixedPrecision("float16", training.LossScaler(2.0**40))
+    trainer = linear(precision=precision)
+    history = trainer.fit((X, Y), 40, batch_size=24, verbose=0)
+    skipped = history.steps["skipped"]
+    assert skipped[0] == 1.0
+    assert math.isnan(skipped[-1])
+    assert precision.scaler is not None
+    assert precision.scaler.factor < 2.0**40
+    assert trainer.optimizer.steps == 40 - int(np.nansum(skipped))
+    assert history["loss"][-1] < 0.1 * history["loss"][0]

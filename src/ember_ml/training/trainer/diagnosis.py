@@ -41,6 +41,7 @@ def report(
     batches: list[Any],
     scope: Callable[[], Any],
     *,
+    precision: Any,
     loss: float,
     step: int,
     batch: int,
@@ -49,7 +50,7 @@ def report(
     """The error of a step that was not finite: with the first place that is not, and a hint."""
     kind, where, about, place = "", "", "", batch
     for number, one in enumerate(batches, batch - len(batches) + 1):
-        kind, where, about = _searched(model, objective, one, scope)
+        kind, where, about = _searched(model, objective, one, scope, precision)
         if kind:
             place = number
             break
@@ -68,7 +69,7 @@ def report(
 
 
 def _searched(
-    model: Module, objective: Objective, batch: Any, scope: Callable[[], Any]
+    model: Module, objective: Objective, batch: Any, scope: Callable[[], Any], precision: Any
 ) -> tuple[str, str, str]:
     """The kind, name and description of the first thing that is not finite."""
     leaves, structure = tree.flatten(batch)
@@ -80,11 +81,11 @@ def _searched(
     for name, x in [*model.named_parameters(), *model.named_buffers()]:
         if said := _described(x):
             return "parameter", name, f"in the parameter '{name}' {said}"
-    return _of_the_pass(model, objective, batch, scope)
+    return _of_the_pass(model, objective, batch, scope, precision)
 
 
 def _of_the_pass(
-    model: Module, objective: Objective, batch: Any, scope: Callable[[], Any]
+    model: Module, objective: Objective, batch: Any, scope: Callable[[], Any], precision: Any
 ) -> tuple[str, str, str]:
     names = {id(one): name for name, one in model.named_modules()}
     found: list[tuple[str, str, str]] = []
@@ -107,7 +108,7 @@ def _of_the_pass(
                 return
 
     def loss_of(one: Any) -> Any:
-        return objective(one, batch)
+        return objective(one, batch, precision)
 
     with scope(), watching(look):
         (loss, _), grads = gradients.value_and_grad(loss_of, has_aux=True)(model)

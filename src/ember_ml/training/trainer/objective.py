@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ember_ml import ops
+from ember_ml import dtypes, ops, tree
 from ember_ml.errors import DomainError, DTypeError, ShapeError
 from ember_ml.tensor.core import Tensor
 
@@ -51,12 +51,24 @@ class Objective:
         self.loss = None if loss is None else get_loss(loss)
         self.step = step
 
-    def __call__(self, model: Any, batch: Any) -> tuple[Tensor, Outcome]:
-        """The loss of a batch, and what else came of it."""
+    def __call__(self, model: Any, batch: Any, precision: Any = None) -> tuple[Tensor, Outcome]:
+        """The loss of a batch, and what else came of it.
+
+        With a precision, the model and its inputs are cast; the loss is of float32 predictions.
+        """
+        if precision is not None:
+            with precision.casting(model) as half:
+                return self._run(half, batch, precision)
+        return self._run(model, batch, None)
+
+    def _run(self, model: Any, batch: Any, precision: Any) -> tuple[Tensor, Outcome]:
         if self.step is not None:
-            return _read(self.step(model, batch))
+            return _read(self.step(model, batch if precision is None else precision.cast(batch)))
         inputs, target = self.parts(batch)
-        prediction = model(*inputs)
+        if precision is None:
+            prediction = model(*inputs)
+        else:
+            prediction = tree.map(_widened, model(*precision.cast(inputs)))
         assert self.loss is not None
         return _number(self.loss(prediction, target)), Outcome(prediction, target, {})
 
@@ -70,6 +82,11 @@ class Objective:
                 f"take other batches apart by Trainer(model, opt, step=fn)"
             )
         return tuple(batch[:-1]), batch[-1]
+
+
+def _widened(leaf: Any) -> Any:
+    is_half = isinstance(leaf, Tensor) and leaf.dtype in (dtypes.float16, dtypes.bfloat16)
+    return leaf.astype(dtypes.float32) if is_half else leaf
 
 
 def _read(result: Any) -> tuple[Tensor, Outcome]:
@@ -100,8 +117,6 @@ def _number(value: Any) -> Tensor:
 
 def batch_size(batch: Any) -> int:
     """How many samples a batch has."""
-    from ember_ml import tree
-
     for leaf in tree.leaves(batch):
         if isinstance(leaf, Tensor) and leaf.ndim:
             return leaf.shape[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
@@ -13,6 +14,7 @@ from ember_ml.errors import DomainError
 from ember_ml.nn.module import Module
 from ember_ml.ops.random.generator import Generator
 from ember_ml.tensor.core import Tensor
+from ember_ml.training.clipping import clip_grad_norm
 from ember_ml.training.computing import compute_now
 from ember_ml.training.metrics import Mean, Metric
 from ember_ml.training.trainer.objective import Objective, batch_size
@@ -23,6 +25,8 @@ __all__ = ["Done", "Stepper"]
 # times slower, MLX three times; torch's graph saves less than what it costs to call it, and NumPy
 # has no compiler.
 _COMPILED: Final = ("jax", "mlx")
+# A loss that is scaled by less than this has gradients that are not finite for another reason.
+_LEAST_FACTOR: Final = 1e-4
 
 
 class Done(NamedTuple):
@@ -31,6 +35,8 @@ class Done(NamedTuple):
     loss: float
     is_finite: bool
     values: dict[str, float]
+    # True where gradients were not finite in 16 bits: no update was made, and the scale is lower.
+    is_skipped: bool = False
 
 
 class Stepper:
@@ -54,7 +60,9 @@ class Stepper:
         self.objective = objective
         self.clip_norm = clip_norm
         self.precision = precision
-        self.check_finite = check_finite
+        self.scaler = None if precision is None else precision.scaler
+        # A scaler of losses leaves bad updates out, and has to know of them.
+        self.check_finite = check_finite or self.scaler is not None
         self.jit = jit
         self.metrics = [one for one in metrics if one.traceable]
         self.others = [one for one in metrics if not one.traceable]
@@ -92,7 +100,9 @@ class Stepper:
         if found is None:
             state = [self.model, *self.metrics, self.losses]
             if not name.startswith("evaluate"):
-                state += [self.optimizer, *([] if self.precision is None else [self.precision])]
+                state += [self.optimizer]
+                if self.scaler is not None:
+                    state += [self.scaler._factor]
             found = self._compiled[name] = jitting.jit(function, state=state)
         return found(*args)
 
@@ -128,7 +138,12 @@ class Stepper:
                     weight * float(one.values[name])
                     for weight, one in zip(weights, outcomes, strict=True)
                 )
-        return Done(float(loss), is_finite, values)
+        found = float(loss)
+        if self.scaler is None:
+            return Done(found, is_finite, values)
+        self.scaler.adjust(is_finite)
+        is_skipped = not is_finite and math.isfinite(found) and self.scaler.factor > _LEAST_FACTOR
+        return Done(found, is_finite or is_skipped, values, is_skipped)
 
     def _train(self, batch: Any) -> tuple[Tensor, Tensor, Any]:
         before = self._kept()
@@ -156,15 +171,14 @@ class Stepper:
 
     def _gradients(self, batch: Any) -> tuple[Tensor, Any, Any]:
         def loss_of(model: Any) -> tuple[Tensor, Any]:
-            loss, outcome = self.objective(model, batch)
-            return loss, (loss, outcome)
+            loss, outcome = self.objective(model, batch, self.precision)
+            scaled = loss if self.precision is None else self.precision.scale(loss)
+            return scaled, (loss, outcome)
 
+        found = gradients.value_and_grad(loss_of, has_aux=True)(self.model)
+        (_, (loss, outcome)), grads = found
         if self.precision is not None:
-            (loss, outcome), grads = self.precision.gradients(loss_of, self.model)
-        else:
-            (_, (loss, outcome)), grads = gradients.value_and_grad(loss_of, has_aux=True)(
-                self.model
-            )
+            grads = self.precision.unscale(grads)
         return loss.detach(), tree.map(_detached, outcome), grads
 
     def _prepared(self, loss: Tensor, grads: Any) -> tuple[Any, Tensor | None]:
@@ -175,7 +189,7 @@ class Stepper:
             for g in tree.leaves(grads):
                 fine = ops.logical_and(fine, ops.all(ops.isfinite(g)))
         if self.clip_norm is not None:
-            grads = clipped(grads, self.clip_norm)
+            grads, _ = clip_grad_norm(grads, self.clip_norm)
         return grads, fine
 
     # --- Several batches for one update -----------------------------------------------------
@@ -272,6 +286,13 @@ class Stepper:
         """Let metrics begin anew, beside the model."""
         from ember_ml.backend.selection import use_backend
 
+        if self.scaler is not None:
+            home = self.home
+            if (self.scaler._factor.backend, self.scaler._factor.device) != (
+                home.backend.name,
+                home.device,
+            ):
+                self.scaler.to(home.backend.name, home.device)
         with use_backend(self.home.backend.name):
             for one in (*self.metrics, *self.others, self.losses):
                 one.reset()
@@ -294,7 +315,7 @@ class Stepper:
 
     def _evaluate(self, batch: Any) -> Any:
         with tape.no_grad():
-            loss, outcome = self.objective(self.model, batch)
+            loss, outcome = self.objective(self.model, batch, self.precision)
             self.losses.update(loss, weights=float(batch_size(batch)))
             self._measure(outcome)
         return self._left(outcome)
@@ -305,21 +326,16 @@ class Stepper:
 
     def _predict(self, *inputs: Any) -> Any:
         with tape.no_grad():
-            return self.model(*inputs)
+            if self.precision is None:
+                return self.model(*inputs)
+            with self.precision.casting(self.model) as half:
+                return half(*self.precision.cast(inputs))
 
 
 def _write(tensors: Iterable[Tensor], values: list[Tensor]) -> None:
     with tape.no_grad():
         for x, value in zip(tensors, values, strict=False):
             x[...] = value
-
-
-def clipped(grads: Any, limit: float) -> Any:
-    """Gradients scaled so that their norm, as one vector, is at most `limit`."""
-    squares = [ops.sum(g.astype(dtypes.float32) ** 2) for g in tree.leaves(grads)]
-    norm = ops.sqrt(ops.sum(ops.stack(squares)))
-    scale = ops.minimum(limit / (norm + 1e-6), ops.ones_like(norm))
-    return tree.map(lambda g: g * scale.astype(g.dtype), grads)
 
 
 def _detached(leaf: Any) -> Any:

@@ -35,7 +35,8 @@ class Trainer:
     (loss, prediction, target), or (loss, {name: number}).
 
     `metrics` are names, Metrics, or functions. `clip_norm` bounds the norm of the gradients,
-    `accumulate` takes that many batches for one update. `jit="auto"` compiles the step on JAX and
+    `accumulate` takes that many batches for one update, `precision` is "float16", "bfloat16" or a
+    MixedPrecision. `jit="auto"` compiles the step on JAX and
     MLX; random numbers are the same either way. `seed` is set when `fit` begins. With
     `check_finite`, a loss or gradient that is not finite raises NaNLossError, which says where it
     arose, and the weights stay as they were.
@@ -81,6 +82,10 @@ class Trainer:
         self.given_callbacks = list(callbacks)
         self.callbacks: list[Callback] = list(callbacks)
         self.accumulate = accumulate
+        if isinstance(precision, str):
+            from ember_ml.training.precision import MixedPrecision
+
+            precision = MixedPrecision(precision)
         self.precision = precision
         self.seed = seed
         self.stepper = Stepper(
@@ -222,6 +227,8 @@ class Trainer:
         for name, value in done.values.items():
             self._values[name] = self._values.get(name, 0.0) + value * size
         logs = {"loss": done.loss, **done.values, "lr": lr}
+        if done.is_skipped:
+            logs["skipped"] = 1.0
         self.history.add_step({"step": self.step, "epoch": self.epoch, **logs})
         self._call("on_step_end", logs)
 
@@ -306,6 +313,7 @@ class Trainer:
                 self.objective,
                 group,
                 self.stepper._draws,
+                precision=self.precision,
                 loss=done.loss,
                 step=self.step,
                 batch=self._batch,
