@@ -98,10 +98,10 @@ def test_a_step_is_what_it_says(backend: str) -> None:
 
 
 def test_accumulation_is_one_large_batch(backend: str) -> None:
-    small = linear(accumulate=3, jit=backend in ("jax", "mlx"))
+    small = linear(accumulate=3)
     history = small.fit((X, Y), 1, batch_size=5, shuffle=False, verbose=0)
     assert len(history.steps["loss"]) == 2  # 15 samples and 9
-    large = linear(jit=backend == "jax")
+    large = linear()
     large.fit((X, Y), 1, batch_size=15, shuffle=False, verbose=0)
     for name, x in weights(large.model).items():
         np.testing.assert_allclose(weights(small.model)[name], x, rtol=1e-5, atol=1e-7)
@@ -169,7 +169,7 @@ def test_steps_of_your_own(backend: str) -> None:
         error = model(batch["x"]) - batch["y"]
         return ops.mean(error * error), {"largest": ops.max(ops.abs(error))}
 
-    trainer = Trainer(model, SGD(model, lr=0.1), step=step, jit=False)
+    trainer = Trainer(model, SGD(model, lr=0.1), step=step, jit=backend == "jax")
     history = trainer.fit({"x": X, "y": Y}, 2, batch_size=8, verbose=0)
     assert history["largest"][1] < history["largest"][0]
     assert set(history.steps) >= {"loss", "largest", "lr"}
@@ -179,12 +179,18 @@ def test_steps_of_your_own(backend: str) -> None:
         prediction = model(batch["x"])
         return ops.losses.mse(prediction, batch["y"]), prediction, batch["y"]
 
-    measured = Trainer(model, SGD(model, lr=0.1), step=whole, metrics=["mae"], jit=False)
+    measured = Trainer(model, SGD(model, lr=0.1), step=whole, metrics=["mae"], jit=backend == "jax")
     assert measured.fit({"x": X, "y": Y}, 1, verbose=0)["mae"][0] > 0
-    plain = Trainer(model, SGD(model, 0.1), step=lambda m, b: ops.mean(m(b["x"])), jit=False)
+    plain = Trainer(
+        model, SGD(model, 0.1), step=lambda m, b: ops.mean(m(b["x"])), jit=backend == "jax"
+    )
     assert len(plain.fit({"x": X}, 1, verbose=0)["loss"]) == 1
     wrong = Trainer(
-        model, SGD(model, 0.1), step=lambda m, b: ops.mean(m(b["x"])), metrics=["mae"], jit=False
+        model,
+        SGD(model, 0.1),
+        step=lambda m, b: ops.mean(m(b["x"])),
+        metrics=["mae"],
+        jit=backend == "jax",
     )
     with pytest.raises(DomainError, match="needs predictions"):
         wrong.fit({"x": X}, 1, verbose=0)
@@ -198,7 +204,7 @@ def test_several_inputs_and_optimizers_by_class(backend: str) -> None:
         def forward(self, a: Any, b: Any) -> Any:
             return self.linear(a + b)
 
-    trainer = Trainer(Both(), lambda model: SGD(model, lr=0.1), "mse", jit=False)
+    trainer = Trainer(Both(), lambda model: SGD(model, lr=0.1), "mse", jit=backend == "jax")
     history = trainer.fit((X, X, Y), 2, batch_size=12, verbose=0)
     assert history["loss"][1] < history["loss"][0]
     assert trainer.predict((X, X)).shape == (24, 1)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from ember_ml.tensor.core import Tensor
 
-__all__ = ["compute_now"]
+__all__ = ["LATER", "compute_now"]
+
+# Engines that compute a value when it is read.
+LATER: Final = frozenset(("mlx",))
 
 
 def compute_now(tensors: Iterable[Tensor]) -> None:
@@ -16,5 +20,5 @@ def compute_now(tensors: Iterable[Tensor]) -> None:
     comes from until then: sums over an epoch would hold every batch.
     """
     for x in tensors:
-        if x.backend == "mlx":
+        if x.backend in LATER:
             x.detach().numpy()

@@ -15,7 +15,7 @@ from ember_ml.nn.module import Module
 from ember_ml.ops.random.generator import Generator
 from ember_ml.tensor.core import Tensor
 from ember_ml.training.clipping import clip_grad_norm
-from ember_ml.training.computing import compute_now
+from ember_ml.training.computing import LATER, compute_now
 from ember_ml.training.metrics import Mean, Metric
 from ember_ml.training.trainer.objective import Objective, batch_size
 
@@ -69,6 +69,7 @@ class Stepper:
         self.losses = Mean("loss")
         self.extra: dict[str, Mean] = {}
         self._compiled: dict[str, Any] = {}
+        self._generators = self._found_generators()
 
     # --- Where it runs ------------------------------------------------------------------------
 
@@ -108,14 +109,8 @@ class Stepper:
 
     def _draws(self) -> AbstractContextManager[None]:
         """A scope whose draws are those of a compiled function."""
-        generators = [
-            value
-            for one in self.model.modules()
-            for value in vars(one).values()
-            if isinstance(value, Generator)
-        ]
         spec = self.home.with_dtype(dtypes.uint32)
-        return draws.scope(draws.lazy_streams(spec, generators))
+        return draws.scope(draws.lazy_streams(spec, self._generators))
 
     # --- Training -----------------------------------------------------------------------------
 
@@ -278,7 +273,9 @@ class Stepper:
         return outcome if self.others else outcome._replace(prediction=None, target=None)
 
     def _waiting(self) -> list[Tensor]:
-        """Sums and statistics that no later step reads."""
+        """Sums and statistics that no later step reads, where they are not computed yet."""
+        if self.home.backend.name not in LATER:
+            return []
         found = [x for one in (*self.metrics, self.losses) for x in one.state_dict().values()]
         return [*found, *self.model.buffers()]
 
@@ -297,6 +294,12 @@ class Stepper:
             for one in (*self.metrics, *self.others, self.losses):
                 one.reset()
             self.extra = {}
+        self._generators = self._found_generators()
+
+    def _found_generators(self) -> list[Generator]:
+        """Generators of the model's own, which compiled functions have as state."""
+        found = [value for one in self.model.modules() for value in vars(one).values()]
+        return [value for value in found if isinstance(value, Generator)]
 
     def measured(self) -> dict[str, Any]:
         """The metrics so far."""
