@@ -19,7 +19,9 @@ def _committed(native: Any) -> Any:
     Arrays in memory of NumPy are bound, others are not, results are where an input was. JAX
     compiles a program for each mixture that it meets, which differ from call to call.
     """
-    return native if native.committed else jax.device_put(native, native.device)
+    if not isinstance(native, jax.Array) or native.committed:
+        return native
+    return jax.device_put(native, native.sharding)
 
 
 class JaxCompiler(Compiler):
