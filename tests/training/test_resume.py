@@ -256,3 +256,16 @@ def test_control_c_without_a_checkpoint(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(KeyboardInterrupt):
         fit(made(0, [Twice()]))
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_state_dict_follows_compiled_steps(backend: str) -> None:
+    """What `detach` gave before a compiled write shows it, as it does after an eager one."""
+    w = nn.Parameter(em.ops.ones(2))
+    shown = w.detach()
+
+    def add() -> None:
+        with em.no_grad():
+            w[...] = w.detach() + 1.0
+
+    em.jit(add, state=[w])()
+    assert w.tolist() == shown.tolist() == w.detach().tolist() == [2.0, 2.0]
