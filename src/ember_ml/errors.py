@@ -18,6 +18,7 @@
     ├── UnknownKeyError         (KeyError)     a name that a file does not hold
     ├── NotFittedError          (ValueError, AttributeError)   a transformer used before fit
     ├── GradientError           (RuntimeError) a gradient that does not exist, or no longer
+    ├── NaNLossError            (FloatingPointError)   a loss or gradient that is NaN or infinite
     └── UnsupportedOpError      (NotImplementedError)   an op the backend has no kernel for
         └── TraceError          (TypeError)    what cannot be done to a tensor that is traced
 
@@ -41,6 +42,7 @@ __all__ = [
     "GradientError",
     "IntegerDivisionError",
     "LinAlgError",
+    "NaNLossError",
     "NotFittedError",
     "OutOfBoundsError",
     "ReadOnlyError",
@@ -131,6 +133,20 @@ class NotFittedError(EmberError, ValueError, AttributeError):
 
 class GradientError(EmberError, RuntimeError):
     """A gradient does not exist: an op has none, nothing was recorded, or the record is freed."""
+
+
+class NaNLossError(EmberError, FloatingPointError):
+    """A loss or a gradient in training is NaN or infinite; the text says where it arose.
+
+    `step` and `batch` are their numbers from 1 on; `where` is the name of the first module,
+    parameter, input or gradient that is not finite.
+    """
+
+    def __init__(self, message: str, *, step: int = 0, batch: int = 0, where: str = "") -> None:
+        super().__init__(message)
+        self.step = step
+        self.batch = batch
+        self.where = where
 
 
 class UnsupportedOpError(EmberError, NotImplementedError):

@@ -13,7 +13,15 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
-__all__ = ["check_finite", "column_names", "floats", "is_frame", "is_series", "matrix"]
+__all__ = [
+    "check_finite",
+    "column_names",
+    "floats",
+    "is_frame",
+    "is_series",
+    "matrix",
+    "pandas_array",
+]
 
 
 def _is_pandas(value: object, kind: str) -> bool:
@@ -51,7 +59,7 @@ def floats(who: str, x: TensorLike, home: Backend | None = None) -> Tensor:
     What has no backend goes to `home`, or to the current one.
     """
     if is_frame(x) or is_series(x):
-        x = _pandas_array(who, x)
+        x = pandas_array(who, x)
     tensor = convert.to_tensor(x, home)
     if tensor.dtype.is_complex:
         raise DTypeError(f"{who} takes real numbers, not {tensor.dtype}")
@@ -71,7 +79,8 @@ def matrix(who: str, x: TensorLike, home: Backend | None = None) -> Tensor:
     return tensor
 
 
-def _pandas_array(who: str, x: Any) -> np.ndarray[Any, Any]:
+def pandas_array(who: str, x: Any) -> np.ndarray[Any, Any]:
+    """A pandas object of numbers as an array; DTypeError names columns that hold none."""
     array: np.ndarray[Any, Any] = x.to_numpy()
     if array.dtype.kind in "biuf":
         return array

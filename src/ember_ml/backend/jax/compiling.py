@@ -13,6 +13,17 @@ from ember_ml.backend.compiling import Compiler, Function, Natives, Plan
 __all__ = ["JaxCompiler"]
 
 
+def _committed(native: Any) -> Any:
+    """An array that is bound to its device, without a copy.
+
+    Arrays in memory of NumPy are bound, others are not, results are where an input was. JAX
+    compiles a program for each mixture that it meets, which differ from call to call.
+    """
+    if not isinstance(native, jax.Array) or native.committed:
+        return native
+    return jax.device_put(native, native.sharding)
+
+
 class JaxCompiler(Compiler):
     """XLA; arrays of the state are given up to the call that replaces them."""
 
@@ -26,14 +37,13 @@ class JaxCompiler(Compiler):
         program = jax.make_jaxpr(function)(*natives)
         donated = tuple(plan.donated())
         run: Any = jax.jit(jaxpr_as_fun(program), donate_argnums=donated)
-        if not donated:
-            return run  # type: ignore[no-any-return]  # untyped
-        kept: Any = jax.jit(jaxpr_as_fun(program))
+        kept: Any = jax.jit(jaxpr_as_fun(program)) if donated else run
 
         def choose(*natives: Any) -> list[Any]:
             # JAX gives arrays up before a gradient has read them.
-            traced = any(isinstance(native, Tracer) for native in natives)
-            return (kept if traced else run)(*natives)  # type: ignore[no-any-return]  # untyped
+            if any(isinstance(native, Tracer) for native in natives):
+                return kept(*natives)  # type: ignore[no-any-return]  # untyped
+            return run(*map(_committed, natives))  # type: ignore[no-any-return]  # untyped
 
         return choose
 
