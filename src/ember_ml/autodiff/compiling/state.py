@@ -118,11 +118,6 @@ class Root:
             with tape.set_grad_enabled(False):
                 holder.native = backend.assign(holder.native, native)
         else:
-            home = views.home_of(holder)
-            if type(home) is Storage:  # what .detach() gave shows the same memory
-                with home.lock:
-                    home.replace(native)
-                    home.version += 1
             holder.native = native
             home = views.home_of(holder)
             if type(home) is Storage:  # others look at the memory of a leaf: its .detach(), for one

@@ -16,7 +16,7 @@ from ember_ml.nn.modules.kv_cache import KVCache, KVMemory
 from ember_ml.nn.modules.linear import Linear
 from ember_ml.nn.modules.normalization import RMSNorm
 from ember_ml.nn.modules.rotary import rotary
-from ember_ml.ops.attention import attended, rotated
+from ember_ml.ops.attention import attended, merge_heads, rotated, split_heads
 from ember_ml.ops.fitting import beside
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
@@ -122,7 +122,7 @@ class MultiHeadAttention(Module):
         """
         query = self._input("query", query, self.q_proj)
         batch, length, _ = query.shape
-        q = self._heads(self.q_proj(query), batch, length, self.num_heads)
+        q = split_heads(self.q_proj(query), self.num_heads)
         if self.q_norm is not None:
             q = self.q_norm(q)
         causal = (self.causal and key is None) if is_causal is None else is_causal
@@ -138,11 +138,11 @@ class MultiHeadAttention(Module):
             if cache is not None:
                 k, v, seen, causal = cache.extend(k, v, causal)
                 mask = self._seen(mask, seen, batch, length, k.shape[2])
-                return self._attend(q, k, v, mask, causal, batch, length)
+                return self._attend(q, k, v, mask, causal)
         if mask is not None:
             mask = self._mask(mask, batch, length)
             self._require_fit(mask, batch, length, k.shape[2])
-        return self._attend(q, k, v, mask, causal, batch, length)
+        return self._attend(q, k, v, mask, causal)
 
     def remember(self, key: TensorLike, value: TensorLike | None = None) -> KVMemory:
         """The keys and values of a sequence, such as that of an encoder, for many calls.
@@ -192,16 +192,10 @@ class MultiHeadAttention(Module):
     def _said(self) -> str:
         return f"MultiHeadAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads})"
 
-    def _heads(self, x: Tensor, batch: int, length: int, heads: int) -> Tensor:
-        """`(batch, length, heads * head_dim)` as `(batch, heads, length, head_dim)`."""
-        if length == 1:  # nothing changes its place
-            return _reshaped(x, (batch, heads, 1, self.head_dim))
-        return ops.permute_dims(ops.reshape(x, (batch, length, heads, self.head_dim)), (0, 2, 1, 3))
-
     def _keys(self, key: Any, value: Any) -> tuple[Tensor, Tensor]:
         key = self._input("key", key, self.k_proj)
         batch, length, _ = key.shape
-        k = self._heads(self.k_proj(key), batch, length, self.num_kv_heads)
+        k = split_heads(self.k_proj(key), self.num_kv_heads)
         if self.k_norm is not None:
             k = self.k_norm(k)
         value = key if value is None else self._input("value", value, self.v_proj)
@@ -210,7 +204,7 @@ class MultiHeadAttention(Module):
                 f"{self._said()} got a key of shape {key.shape} and a value of shape "
                 f"{value.shape}; there must be a value for each key"
             )
-        return k, self._heads(self.v_proj(value), batch, length, self.num_kv_heads)
+        return k, split_heads(self.v_proj(value), self.num_kv_heads)
 
     def _turned_pair(
         self, q: Tensor, k: Tensor, positions: Any, cache: KVCache | None
@@ -302,8 +296,6 @@ class MultiHeadAttention(Module):
         v: Tensor,
         mask: Tensor | None,
         causal: bool,
-        batch: int,
-        length: int,
     ) -> Tensor:
         if self.dropout and self.training:
             out = self._dropped(q, k, v, mask, causal)
@@ -318,9 +310,7 @@ class MultiHeadAttention(Module):
             out = ops.scaled_dot_product_attention(
                 q, k, v, mask, is_causal=causal, enable_gqa=self.num_kv_heads != self.num_heads
             )
-        if length != 1:
-            out = ops.permute_dims(out, (0, 2, 1, 3))
-        return self.out_proj(_reshaped(out, (batch, length, self.num_heads * self.head_dim)))  # type: ignore[no-any-return]  # __call__ gives what forward gives
+        return self.out_proj(merge_heads(out))  # type: ignore[no-any-return]  # __call__ gives what forward gives
 
     def _is_ready(self, mask: Tensor, q: Tensor, k: Tensor) -> bool:
         """True for a mask that a kernel takes as it is."""
@@ -360,10 +350,3 @@ class MultiHeadAttention(Module):
         if hidden is not None:  # a query that sees nothing gives zeros
             weights = ops.where(hidden, 0.0, weights)
         return ops.matmul(ops.dropout(weights, self.dropout), v)
-
-
-def _reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`ops.reshape` of a result that nobody else sees, so that no view is kept track of."""
-    if type(x) is Tensor and x._spec.backend.mutable:
-        return fill(x.native.reshape(shape), x._spec)
-    return ops.reshape(x, shape)
