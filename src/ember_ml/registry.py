@@ -1,3 +1,0 @@
-"""Registry: see the branch that builds it."""
-
-__all__: list[str] = []
