@@ -203,6 +203,8 @@ class Backend(ABC):
     shadowed: frozenset[str] = frozenset()
     # True where a native array can be written in place, and its slices are views of it.
     mutable: bool = False
+    # True where the engine compiles each operation anew for each shape that it meets.
+    compiles_shapes: bool = False
     # True where the engine keeps the record of gradients itself: see autodiff/tape.py.
     records: bool = False
     # True where views can run backwards.

@@ -48,13 +48,18 @@ def _members(module: Module) -> Iterator[tuple[str, Any]]:
 
 def tensors(module: Module, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     """Every tensor of a module and the modules in it, each once, with its first name."""
-    seen: set[int] = set()
-    for path, one in modules(module, prefix):
-        dotted = f"{path}." if path else ""
-        for name, value in _members(one):
-            if isinstance(value, Tensor) and id(value) not in seen:
-                seen.add(id(value))
-                yield dotted + name, value
+    return _tensors(module, f"{prefix}." if prefix else "", {id(module)})
+
+
+def _tensors(module: Module, dotted: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    for name, value in _members(module):
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            yield dotted + name, value
+        else:
+            yield from _tensors(value, f"{dotted}{name}.", seen)
 
 
 def children(module: Module) -> Iterator[tuple[str, Module]]:

@@ -78,6 +78,7 @@ def text(module: Module) -> str:
 class Row:
     """A module in a summary."""
 
+    # Its name in the module that holds it; that of the model itself is empty.
     name: str
     kind: str
     depth: int
@@ -112,7 +113,7 @@ class Summary:
             count = f"{row.parameters:,}" if row.shapes else ""
             if row.trainable < row.parameters:
                 count += " frozen" if not row.trainable else f" ({row.trainable:,} trained)"
-            name = "  " * row.depth + (row.name.rpartition(".")[2] or "·")
+            name = "  " * row.depth + (row.name or "·")
             table.add_row(name, row.kind, *((row.output,) if shown else ()), shapes, count)
         return table
 
@@ -151,27 +152,27 @@ def summarize(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
         with watching(note):
             module.build(*args, **kwargs)
-    seen: set[int] = set()
+    owned = _by_owner(module)
     rows = []
+    above: list[str] = []  # the names of the modules that hold this one, from the outside in
     for name, one in module.named_modules():
-        own = [
-            (path, x)
-            for path, x in members._members(one)
-            if isinstance(x, Tensor) and roles.is_parameter(x) and id(x) not in seen
-        ]
-        seen.update(id(x) for _, x in own)
+        while above and above[-1] and not name.startswith(f"{above[-1]}."):
+            above.pop()
+        holder = f"{above[-1]}." if above and above[-1] else ""
+        own = owned[name]
         trained = sum(x.size for _, x in own if roles.role_of(x) == roles.PARAMETER)
         rows.append(
             Row(
-                name,
+                name.removeprefix(holder),
                 type(one).__name__,
-                name.count(".") + 1 if name else 0,
+                len(above),
                 tuple((path, x.shape) for path, x in own),
                 sum(x.size for _, x in own),
                 trained,
                 outputs.get(id(one), ""),
             )
         )
+        above.append(name)
     return Summary(
         type(module).__name__,
         tuple(rows),
@@ -179,6 +180,17 @@ def summarize(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         module.num_parameters(trainable_only=True),
         sum(x.nbytes for x in module.parameters()),
     )
+
+
+def _by_owner(module: Module) -> dict[str, list[tuple[str, Tensor]]]:
+    """The parameters of each module by itself; one that is shared is where it is found first."""
+    found: dict[str, list[tuple[str, Tensor]]] = {name: [] for name, _ in module.named_modules()}
+    for name, x in module.named_parameters():
+        owner = name
+        while owner not in found:
+            owner = owner.rpartition(".")[0]
+        found[owner].append((name[len(owner) :].lstrip("."), x))
+    return found
 
 
 def _shape_text(result: Any) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.autodiff.tape import recorded
+from ember_ml.backend.contract import Spec
 from ember_ml.errors import DomainError, DTypeError, ShapeError
 from ember_ml.ops import dispatch
 from ember_ml.ops.axes import broadcast, integer_of
@@ -148,11 +149,8 @@ def rope(
         )
     if not base > 0:
         raise DomainError(f"ops.rope got base={base}; it must be positive")
-    spec = tensor._spec
-    wide = spec.with_dtype(dtypes.float32 if spec.dtype.itemsize < 4 else spec.dtype)
     if positions is None:
-        angles = _tables(tensor.shape[-2], turned, float(base), wide.dtype)
-        cosine, sine = (fill(spec.backend.from_numpy(t, wide, True), wide) for t in angles)
+        cosine, sine = tables(tensor.shape[-2], turned, float(base), tensor._spec)
     else:
         places = convert.to_tensor(positions, home)
         if broadcast("rope", [places.shape, tensor.shape[:-1]]) != tensor.shape[:-1]:
@@ -160,22 +158,51 @@ def rope(
                 f"ops.rope got positions of shape {places.shape}, which do not fit "
                 f"{tensor.shape[:-1]}"
             )
-        rates = fill(spec.backend.from_numpy(_rates(turned, float(base), wide.dtype), wide), wide)
-        turns = multiply(expand_dims(convert.cast(places, wide.dtype), -1), rates)
-        cosine, sine = cos(turns), sin(turns)
+        cosine, sine = turns(places, turned, float(base), tensor._spec)
+    return rotated(tensor, cosine, sine, bool(interleaved))
+
+
+def rotated(x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool = False) -> Tensor:
+    """A tensor with its pairs turned by angles whose cosines and sines are at hand."""
+    spec, wide = x._spec, cosine._spec
     kernel, result = spec.backend.entry(wide, "rope")
-    tensor = convert.cast(tensor, wide.dtype)
+    if wide is not spec:
+        x = convert.cast(x, wide.dtype)
     try:
-        native = kernel(tensor.native, cosine.native, sine.native, bool(interleaved))
+        native = kernel(x.native, cosine.native, sine.native, interleaved)
     except Exception as error:
-        raise explain("rope", error, (tensor,)) from error
+        raise explain("rope", error, (x,)) from error
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    if type(tensor) is GradTensor or type(cosine) is GradTensor:
-        out = recorded("rope", native, result, (tensor, cosine, sine), (bool(interleaved),))
+    if type(x) is GradTensor or type(cosine) is GradTensor:
+        out = recorded("rope", native, result, (x, cosine, sine), (interleaved,))
     else:
         out = fill(native, result)
-    return convert.cast(out, spec.dtype)
+    return out if wide is spec else convert.cast(out, spec.dtype)
+
+
+def _wide(spec: Spec) -> Spec:
+    """Where angles are computed for tensors of a spec: half precision is too coarse for them."""
+    return spec.with_dtype(dtypes.float32) if spec.dtype.itemsize < 4 else spec
+
+
+def tables(length: int, dims: int, base: float, spec: Spec) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the positions 0, 1, ..., as `rotated` takes them."""
+    wide = _wide(spec)
+    cosine, sine = _tables(length, dims, base, wide.dtype)
+    backend = wide.backend
+    return (
+        fill(backend.from_numpy(cosine, wide, True), wide),
+        fill(backend.from_numpy(sine, wide, True), wide),
+    )
+
+
+def turns(positions: Tensor, dims: int, base: float, spec: Spec) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of some positions, as `rotated` takes them."""
+    wide = _wide(spec)
+    rates = fill(wide.backend.from_numpy(_rates(dims, base, wide.dtype), wide), wide)
+    angles = multiply(expand_dims(convert.cast(positions, wide.dtype), -1), rates)
+    return cos(angles), sin(angles)
 
 
 def _rates(dims: int, base: float, dtype: dtypes.DType) -> np.ndarray[Any, Any]:

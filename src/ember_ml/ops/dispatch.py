@@ -42,6 +42,7 @@ _SCALARS = (bool, int, float, complex)
 # NumPy's scalars count as numbers here: clients mix them freely with tensors.
 _WEAK = (*_SCALARS, np.generic)
 _READ = (Tensor, *_WEAK)
+_TENSORS = frozenset((Tensor, GradTensor))
 # Ops whose gradients need no values of their operands.
 _LINEAR = frozenset(("add", "subtract"))
 
@@ -254,20 +255,27 @@ def gathered(
     The third is what a record needs: the inputs as tensors, or nothing where none has gradients.
     """
     first = inputs[0]
-    if type(first) is Tensor and first._spec.dtype in REGISTRY[name].accepts:
-        spec = first._spec
+    if type(first) in _TENSORS and (spec := first._spec).dtype in REGISTRY[name].accepts:  # type: ignore[attr-defined]  # a tensor
         natives: list[NativeArray | None] = []
+        recorded_too = numbers = False
         for x in inputs:
             if type(x) is Tensor and x._spec is spec:
                 natives.append(x.native)
-            elif type(x) in spec.weak:
-                natives.append(spec.scalar(x))
+            elif type(x) is GradTensor and x._spec is spec:
+                natives.append(x.native)
+                recorded_too = True
             elif x is None:
                 natives.append(None)
+            elif type(x) in spec.weak:
+                natives.append(spec.scalar(x))
+                numbers = True
             else:
                 break
         else:
-            return spec, tuple(natives), ()
+            if not recorded_too:
+                return spec, tuple(natives), ()
+            if not numbers:  # a record wants them as tensors
+                return spec, tuple(natives), inputs  # type: ignore[return-value]  # tensors and None
     spec, found, taped = operands(name, *(x for x in inputs if x is not None))
     run = REGISTRY[name].run_dtype(spec.dtype)
     if run is not spec.dtype:  # no floating dtype is cast, and others have no gradients

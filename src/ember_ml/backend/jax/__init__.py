@@ -73,6 +73,7 @@ class JaxBackend(Backend):
         | network.OVERRIDES
     )
     defers = True
+    compiles_shapes = True
     control_class = JaxControl
     gradients_class = JaxGradients
     compiler_class = JaxCompiler

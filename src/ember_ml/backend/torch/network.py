@@ -32,6 +32,8 @@ def scaled_dot_product_attention(
     scale: float,
     groups: int,
 ) -> Tensor:
+    if mask is not None and mask.ndim < 2:  # torch looks at its last two axes
+        mask = mask.reshape(1, -1)
     if causal and mask is not None:  # torch takes one of them
         seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
         seen = seen.tril()
@@ -59,10 +61,6 @@ def _once(_: Any) -> None:
             "ops.scaled_dot_product_attention has no second derivative in torch's fused kernels; "
             "run it within torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)"
         )
-
-
-def linear(x: Tensor, weight: Tensor, bias: Optional) -> Tensor:
-    return functional.linear(x, weight, bias)
 
 
 # --- Normalization ----------------------------------------------------------------------------
@@ -123,12 +121,12 @@ def normalize(x: Tensor, axis: tuple[int, ...], order: float, eps: float) -> Any
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
+    "linear": functional.linear,
     **activations.KERNELS,
     **windows.KERNELS,
     **{
         kernel.__name__: kernel
         for kernel in (
-            linear,
             scaled_dot_product_attention,
             layer_norm,
             rms_norm,

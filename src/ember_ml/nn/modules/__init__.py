@@ -2,5 +2,6 @@
 
 from ember_ml.nn.modules import activations as activations
 from ember_ml.nn.modules.activation_layers import *
+from ember_ml.nn.modules.attention import *
 from ember_ml.nn.modules.containers import *
 from ember_ml.nn.modules.linear import *

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ember_ml import ops
-from ember_ml.backend.selection import use_backend
-from ember_ml.devices import use_device
-from ember_ml.errors import ShapeError
-from ember_ml.nn.initializers import Initializer, UniformFan
+from ember_ml.errors import EmberError, ShapeError
+from ember_ml.nn.initializers import Initializer, UniformFan, get
 from ember_ml.nn.module import Module
+from ember_ml.nn.modules.inputs import Sized, refused, told
 from ember_ml.nn.parameter import Parameter
 from ember_ml.ops.activations import get_activation
+from ember_ml.ops.affine import applied
+from ember_ml.ops.contraction import einsum
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
-__all__ = ["Dense", "Identity", "Linear"]
+__all__ = ["Bilinear", "Dense", "Identity", "Linear"]
 
 
-class Linear(Module):
+class Linear(Sized):
     """`y = x Wᵀ + b`, over the last axis.
 
     Shapes: x `(..., in_features)`, weight `(out_features, in_features)`, y `(..., out_features)`.
@@ -32,7 +33,7 @@ class Linear(Module):
     (4, 2)
     """
 
-    weight: Tensor | None
+    weight: Any  # a Tensor; None until a first input tells in_features
     bias: Tensor | None
 
     def __init__(
@@ -41,36 +42,25 @@ class Linear(Module):
         out_features: int,
         bias: bool = True,
         *,
-        weight_init: Initializer | None = None,
-        bias_init: Initializer | None = None,
+        weight_init: str | Initializer | None = None,
+        bias_init: str | Initializer | None = None,
     ) -> None:
         self.in_features = in_features
         self.out_features = out_features
         self.use_bias = bias
-        self._inits = (weight_init, bias_init)
+        self._inits = (get(weight_init), get(bias_init))
         self.weight = self.bias = None
         self.is_lazy = in_features is None
         if in_features is not None:
             self._create(in_features)
 
-    def _create(self, in_features: int) -> None:
+    def _create(self, size: int) -> None:
         weight_init, bias_init = self._inits
-        self.in_features = in_features
-        self.weight = Parameter((weight_init or UniformFan())((self.out_features, in_features)))
+        self.in_features = size
+        self.weight = Parameter((weight_init or UniformFan())((self.out_features, size)))
         if self.use_bias:
-            self.bias = Parameter((bias_init or UniformFan(in_features))((self.out_features,)))
+            self.bias = Parameter((bias_init or UniformFan(size))((self.out_features,)))
         self.is_lazy = False
-
-    def _size(self, x: TensorLike) -> Tensor:
-        """Take the size of a first input."""
-        first = convert.to_tensor(x)
-        if not first.shape:
-            raise ShapeError(f"{type(self).__name__} got shape (); it takes a last axis")
-        with use_backend(first.backend), use_device(first.device):
-            self._create(first.shape[-1])
-        if first.dtype.is_floating:
-            self.to(dtype=first.dtype)
-        return first
 
     def size_from(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Take the size of a weight that is to be loaded."""
@@ -80,8 +70,16 @@ class Linear(Module):
     def forward(self, x: TensorLike) -> Tensor:
         """See the class."""
         if self.is_lazy:
-            x = self._size(x)
-        return ops.linear(x, self.weight, self.bias)
+            x = self._size(x, -1)
+        try:
+            return applied(x, self.weight, self.bias)
+        except EmberError as error:
+            raise self._told(x, error) from error
+
+    def _told(self, x: TensorLike, error: EmberError) -> EmberError:
+        if isinstance(error, ShapeError):
+            return refused(self, x, f"its last axis must be {self.in_features}")
+        return told(self, x, error)
 
 
 class Dense(Linear):
@@ -99,8 +97,8 @@ class Dense(Linear):
         use_bias: bool = True,
         in_features: int | None = None,
         *,
-        weight_init: Initializer | None = None,
-        bias_init: Initializer | None = None,
+        weight_init: str | Initializer | None = None,
+        bias_init: str | Initializer | None = None,
     ) -> None:
         super().__init__(in_features, units, use_bias, weight_init=weight_init, bias_init=bias_init)
         self.activation = activation
@@ -112,8 +110,69 @@ class Dense(Linear):
         return y if self.activation is None else self._function(y)
 
 
+class Bilinear(Module):
+    """`yₒ = Σᵢⱼ x1ᵢ Wₒᵢⱼ x2ⱼ + bₒ`, over the last axes of two inputs.
+
+    Shapes: x1 `(..., in1_features)`, x2 `(..., in2_features)`, weight `(out_features, in1_features,
+    in2_features)`, y `(..., out_features)`. Weight and bias begin uniform within ±1/√in1_features.
+
+    >>> from ember_ml import nn
+    >>> nn.Bilinear(3, 4, 2)(ops.ones((5, 3)), ops.ones((5, 4))).shape
+    (5, 2)
+    """
+
+    bias: Tensor | None
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        weight_init: str | Initializer | None = None,
+        bias_init: str | Initializer | None = None,
+    ) -> None:
+        self.in1_features = in1_features
+        self.in2_features = in2_features
+        self.out_features = out_features
+        default = UniformFan(in1_features)
+        self.weight = Parameter(
+            (get(weight_init) or default)((out_features, in1_features, in2_features))
+        )
+        self.bias = Parameter((get(bias_init) or default)((out_features,))) if bias else None
+
+    def forward(self, x1: TensorLike, x2: TensorLike) -> Tensor:
+        """See the class."""
+        home = self.weight._spec.backend
+        first, second = convert.to_tensor(x1, home), convert.to_tensor(x2, home)
+        wanted = (self.in1_features, self.in2_features)
+        if (
+            (first.shape[-1:], second.shape[-1:]) != ((wanted[0],), (wanted[1],))
+            or first.shape[:-1] != second.shape[:-1]
+        ):  # fmt: skip
+            raise ShapeError(
+                f"Bilinear({self.extra_repr()}) got shapes {first.shape} and {second.shape}; they "
+                f"must be alike but for the last axes, which must be {wanted[0]} and {wanted[1]}"
+            )
+        rows = math.prod(first.shape[:-1])
+        y = einsum(
+            "ni,oij,nj->no",
+            first.reshape((rows, wanted[0])),
+            self.weight,
+            second.reshape((rows, wanted[1])),
+        )
+        y = y if self.bias is None else y + self.bias
+        return y.reshape((*first.shape[:-1], self.out_features))
+
+
 class Identity(Module):
-    """Its input, unchanged; it takes any arguments, as a stand-in for another layer."""
+    """Its input, unchanged; it takes any arguments, as a stand-in for another layer.
+
+    >>> from ember_ml import nn
+    >>> nn.Identity()(3)
+    3
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
