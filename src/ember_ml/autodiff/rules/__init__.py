@@ -25,6 +25,7 @@ CHAPTERS: Final = (
     "pooling",
     "normalization",
     "attention",
+    "recurrent",
     "losses",
     "random",
     "control",

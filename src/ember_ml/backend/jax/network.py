@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.backend.jax import windows
+from ember_ml.backend.jax import recurrent, windows
 from ember_ml.backend.jax.slopes import settled_far
 from ember_ml.backend.portable.network import ARRAYS
 
@@ -91,4 +91,7 @@ _DIRECT: Final[dict[str, Kernel]] = {
 OVERRIDES: Final[dict[str, Kernel]] = {
     **{name: compiled(kernel, ARRAYS[name]) for name, kernel in _DIRECT.items()},
     **windows.STEPS,
+    **{
+        name: compiled(kernel, recurrent.ARRAYS[name]) for name, kernel in recurrent.KERNELS.items()
+    },
 }

@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.gradients import TRANSFORMING
-from ember_ml.backend.mlx import windows
+from ember_ml.backend.mlx import recurrent, windows
 from ember_ml.backend.mlx.elementwise import exp64
 from ember_ml.backend.portable.network import KERNELS
 
@@ -177,6 +177,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "softmax": softmax,
     "softplus": softplus,
     **windows.KERNELS,
+    **recurrent.KERNELS,
 }
 # MLX computes exp of float64 in float32, also where it is a part of something else, and so are
 # the kernels of mx.fast.

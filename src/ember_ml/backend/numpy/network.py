@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.backend.numpy import windows
+from ember_ml.backend.numpy import recurrent, windows
 from ember_ml.backend.portable.network import KERNELS
 
 __all__ = ["NOISY", "OVERRIDES", "WIDE", "attending"]
@@ -102,6 +102,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "layer_norm": layer_norm,
     "linear": linear,
     "rms_norm": rms_norm,
+    **recurrent.KERNELS,
 }
 
 
@@ -126,8 +127,9 @@ def attending(portable: Kernel) -> Kernel:
 
 # Kernels of several steps: 16-bit floats are computed in float32, and rounded once.
 WIDE: Final = frozenset(KERNELS) - {
+    "recurrent",  # never 16-bit: see nn/recurrence.py
     "relu",
     "relu6",
 }
 # They meet infinities on their way, which are values here and no warnings.
-NOISY: Final = WIDE
+NOISY: Final = WIDE | frozenset(recurrent.KERNELS)

@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.gradients import NESTING
-from ember_ml.backend.torch import activations, windows
+from ember_ml.backend.torch import activations, recurrent, windows
 from ember_ml.errors import GradientError
 
 __all__ = ["OVERRIDES"]
@@ -124,6 +124,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "linear": functional.linear,
     **activations.KERNELS,
     **windows.KERNELS,
+    **recurrent.KERNELS,
     **{
         kernel.__name__: kernel
         for kernel in (

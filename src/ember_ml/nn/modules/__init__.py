@@ -5,3 +5,4 @@ from ember_ml.nn.modules.activation_layers import *
 from ember_ml.nn.modules.attention import *
 from ember_ml.nn.modules.containers import *
 from ember_ml.nn.modules.linear import *
+from ember_ml.nn.modules.recurrent import *
