@@ -109,7 +109,9 @@ class Decoder(ConfigModel[DecoderConfig]):
             ("positions", c.positions, ("rotary", "learned")),
         ):
             if value not in known:
-                raise DomainError(f"Decoder got {name}={value!r}; it is {known[0]!r} or {known[1]!r}")
+                raise DomainError(
+                    f"Decoder got {name}={value!r}; it is {known[0]!r} or {known[1]!r}"
+                )
         self.token_embedding = nn.Embedding(
             c.vocab_size, c.hidden_size, weight_init=nn.initializers.Normal(std=0.02)
         )
@@ -215,7 +217,9 @@ class Decoder(ConfigModel[DecoderConfig]):
         >>> model = Decoder(vocab_size=11, hidden_size=8, num_layers=1, num_heads=2)
         >>> a, b = ops.random.Generator(7), ops.random.Generator(7)
         >>> first = model.generate([1, 2], 5, temperature=1.0, top_k=4, generator=a)
-        >>> first.tolist() == model.generate([1, 2], 5, temperature=1.0, top_k=4, generator=b).tolist()
+        >>> first.tolist() == model.generate(
+        ...     [1, 2], 5, temperature=1.0, top_k=4, generator=b
+        ... ).tolist()
         True
         """
         choice = generation.Choice(temperature, top_k, top_p)

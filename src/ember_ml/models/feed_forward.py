@@ -30,9 +30,7 @@ class FeedForward(nn.Module):
     `activation` is the f; "swiglu" and "geglu" are gated with silu and gelu.
     """
 
-    def __init__(
-        self, size: int, inner: int, activation: str = "gelu", bias: bool = True
-    ) -> None:
+    def __init__(self, size: int, inner: int, activation: str = "gelu", bias: bool = True) -> None:
         gated = activation in _GATED
         self.gate = nn.Linear(size, inner, bias) if gated else None
         self.up = nn.Linear(size, inner, bias)

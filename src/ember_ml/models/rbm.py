@@ -130,9 +130,7 @@ class RBM(ConfigModel[RBMConfig]):
                 v = self._drawn(self.visible_probabilities(h), generator)
         return v
 
-    def sample(
-        self, count: int, steps: int = 100, *, generator: Generator | None = None
-    ) -> Tensor:
+    def sample(self, count: int, steps: int = 100, *, generator: Generator | None = None) -> Tensor:
         """`count` rows of v that the machine makes up, by `steps` of Gibbs sampling from noise."""
         half = ops.full_like(self.weight.detach()[0], 0.5)
         noise = self._drawn(ops.broadcast_to(half, (count, self.config.visible)), generator)

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         control,
         convolution,
         counting,
+        dropping,
         lookup,
         losses,
         nan_reductions,
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
     from ember_ml.ops.control import *
     from ember_ml.ops.convolution import *
     from ember_ml.ops.counting import *
+    from ember_ml.ops.dropping import *
     from ember_ml.ops.lookup import *
     from ember_ml.ops.nan_reductions import *
     from ember_ml.ops.normalization import *
@@ -202,6 +204,7 @@ if TYPE_CHECKING:  # these lists have annotations, since mypy meets them in a ci
     __all__ += control.__all__
     __all__ += convolution.__all__
     __all__ += counting.__all__
+    __all__ += dropping.__all__
     __all__ += lookup.__all__
     __all__ += nan_reductions.__all__
     __all__ += normalization.__all__

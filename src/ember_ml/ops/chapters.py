@@ -42,6 +42,7 @@ CHAPTERS: Final[dict[str, str]] = {
         "conv_transpose3d fold unfold"
     ),
     "counting": "bincount digitize histogram mode topk",
+    "dropping": "alpha_dropout dropout",
     "lookup": (
         "argwhere diag_indices embedding flatnonzero one_hot ravel_multi_index tril_indices "
         "triu_indices unravel_index"

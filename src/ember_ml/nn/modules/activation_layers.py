@@ -247,7 +247,6 @@ class PReLU(Module):
     """
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
-        self.num_parameters = num_parameters
         self.weight = Parameter(Constant(init)((num_parameters,)))
 
     def forward(self, x: TensorLike) -> Tensor:

@@ -8,11 +8,12 @@ from ember_ml.backend.selection import use_backend
 from ember_ml.devices import use_device
 from ember_ml.errors import EmberError, ShapeError, TraceError
 from ember_ml.nn.module import Module
+from ember_ml.ops import layouts
 from ember_ml.ops.random import seeding
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 
-__all__ = ["Sized", "named", "refused", "told"]
+__all__ = ["Sized", "named", "pairs", "refused", "sides", "told"]
 
 
 def named(layer: Module) -> str:
@@ -29,6 +30,25 @@ def told(layer: Module, x: Any, error: EmberError) -> EmberError:
     """The error of an op with the layer in which it arose, and what came into it."""
     came = convert.to_tensor(x)
     return type(error)(f"{named(layer)} got shape {came.shape}, {came.dtype}: {error}")
+
+
+def sides(layer: Module, value: Any, count: int, what: str, least: int = 1) -> tuple[int, ...]:
+    """An argument that is one integer for all spatial axes, or one for each."""
+    name = type(layer).__name__
+    try:
+        return layouts.sides_of(name, value, count, what, least)
+    except EmberError as error:
+        raise type(error)(str(error).replace("ops.", "", 1)) from None
+
+
+def pairs(layer: Module, value: Any, count: int) -> Any:
+    """An argument that is "same", "valid", or padding: as (before, behind) for each axis."""
+    if value in ("same", "valid"):
+        return value
+    try:
+        return layouts.pairs_of(type(layer).__name__, value, count)
+    except EmberError as error:
+        raise type(error)(str(error).replace("ops.", "", 1)) from None
 
 
 class Sized(Module):
