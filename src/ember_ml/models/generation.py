@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from ember_ml.autodiff import jit as compiled
 from ember_ml.autodiff.tape import no_grad
 from ember_ml.backend.selection import use_backend
 from ember_ml.errors import DomainError, ShapeError
+from ember_ml.nn import members
 from ember_ml.ops.fitting import beside
 from ember_ml.ops.random.generator import Generator
 from ember_ml.tensor import convert
@@ -30,6 +32,8 @@ __all__ = ["Choice", "generate"]
 # Caches are this many places longer than a text at most, so that texts of about the same length
 # share what was compiled.
 _PLACES = 64
+# What is read first is padded to a multiple of this, for the same reason.
+_READ = 16
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,10 @@ def generate(
             f"generate got {length} tokens and max_new_tokens={max_new_tokens}; "
             f"Decoder(max_length={model.config.max_length}) has no places beyond"
         )
-    padding = None if mask is None else _Padding(mask, ids, whole)
+    places = -(-whole // _PLACES) * _PLACES
+    if model.position_embedding is not None:
+        places = min(places, model.config.max_length)
+    padding = None if mask is None else _Padding(mask, ids, places)
     draws = None
     if not choice.is_greedy:
         with use_backend(home.name):
@@ -123,7 +130,9 @@ def generate(
     # An engine that runs one op at a time at some cost gains by a compiled step.
     quick = home.compiles_shapes if jit is None else jit
     with _in_use(model), no_grad():
-        new = _written(model, ids, max_new_tokens, choice, draws, eos, padding, quick)
+        caches = model.make_caches(batch, places)
+        step = _compiled(model, choice) if quick else partial(_step, model, choice)
+        new = _written(step, caches, ids, max_new_tokens, draws, eos, padding, quick)
         ids = ops.concat([ids, beside(ids, new.astype(ids.dtype.numpy))], axis=1)
     return ids[0] if alone else ids
 
@@ -149,7 +158,7 @@ def _in_use(model: Decoder) -> Iterator[None]:
 class _Padding:
     """Which tokens are there, for texts that begin with padding."""
 
-    def __init__(self, mask: TensorLike, ids: Tensor, whole: int) -> None:
+    def __init__(self, mask: TensorLike, ids: Tensor, places: int) -> None:
         given = convert.to_tensor(mask, ids._spec.backend).numpy().astype(bool)
         if given.ndim == 1:
             given = given[None]
@@ -159,21 +168,20 @@ class _Padding:
                 f"is False at padding before a text, and True at its last token"
             )
         batch, length = given.shape
-        self._seen = np.concatenate([given, np.ones((batch, whole - length), bool)], axis=1)
+        self._seen = np.concatenate([given, np.ones((batch, places - length), bool)], axis=1)
         self._positions = np.maximum(np.cumsum(self._seen, axis=1) - 1, 0)
 
-    def of(self, home: Tensor, start: int, count: int, places: int) -> tuple[Tensor, Tensor]:
+    def of(self, home: Tensor, start: int, count: int) -> tuple[Tensor, Tensor]:
         """The mask over all places, and the positions of some tokens."""
-        room = ((0, 0), (0, max(places - self._seen.shape[1], 0)))
-        seen = np.pad(self._seen, room, constant_values=True)
-        return beside(home, seen), beside(home, self._positions[:, start : start + count])
+        positions = self._positions[:, start : start + count]
+        return beside(home, self._seen), beside(home, positions)
 
 
 def _written(
-    model: Decoder,
+    step: Callable[..., Tensor],
+    caches: list[nn.KVCache],
     ids: Tensor,
     count: int,
-    choice: Choice,
     draws: np.ndarray[Any, Any] | None,
     eos: int | None,
     padding: _Padding | None,
@@ -181,21 +189,21 @@ def _written(
 ) -> np.ndarray[Any, Any]:
     """The new tokens: `(batch, count)`, or fewer where all rows have ended."""
     batch, length = ids.shape
-    places = -(-(length + count) // _PLACES) * _PLACES
-    if model.position_embedding is not None:
-        places = min(places, model.config.max_length)
-    caches = model.make_caches(batch, max(places, 1))
     ended = np.zeros(batch, bool)
-    read, start = ids, 0
+    read, start, last = ids, 0, None
+    if quick and length > 1:
+        read = _padded(ids, min(-(-length // _READ) * _READ, caches[0].max_length))
+        last = beside(ids, np.asarray([length - 1]))
     rows: list[Any] = []
     for number in range(count):
         draw = None if draws is None else beside(ids, draws[number])
-        extra = (None, None)
-        if padding is not None:
-            extra = padding.of(ids, start, read.shape[1], places)
-        step = _compiled(choice) if quick else _step
-        token = step(model, caches, read, draw, *extra, choice)
-        start += read.shape[1]
+        extra = (None, None) if padding is None else padding.of(ids, start, read.shape[1])
+        token = step(caches, read, draw, *extra, last)
+        if last is not None:  # the padding was read as well, and no token has seen it
+            for cache in caches:
+                cache.truncate(length)
+            last = None
+        start = length + number
         if eos is not None:
             found = np.where(ended, eos, token.numpy())
             ended |= found == eos
@@ -211,20 +219,51 @@ def _written(
     return np.stack([row if isinstance(row, np.ndarray) else row.numpy() for row in rows], axis=1)
 
 
+def _padded(ids: Tensor, length: int) -> Tensor:
+    return ops.pad(ids, [(0, 0), (0, length - ids.shape[1])])
+
+
 def _step(
-    model: Decoder,
+    model: Any,
+    choice: Choice,
     caches: list[nn.KVCache],
     tokens: Tensor,
     draw: Tensor | None,
     mask: Tensor | None,
     positions: Tensor | None,
-    choice: Choice,
+    last: Tensor | None,
 ) -> Tensor:
-    """The token after these."""
+    """The token after these, or after the one at `last`."""
     hidden = model.hidden(tokens, mask=mask, caches=caches, positions=positions)
-    return choice.pick(model.scores(hidden[:, -1]), draw)
+    final = hidden[:, -1] if last is None else ops.take(hidden, last, axis=1)[:, 0]
+    return choice.pick(model.scores(final), draw)
 
 
-@lru_cache(maxsize=32)
-def _compiled(choice: Choice) -> Any:
-    return compiled(_step)
+# A compiled step for each model and way to choose; it keeps no model alive.
+_COMPILED: WeakKeyDictionary[Any, dict[Choice, Any]] = WeakKeyDictionary()
+
+
+def _compiled(model: Decoder, choice: Choice) -> Callable[..., Tensor]:
+    """The step as a compiled function of the weights, which are told apart once, not each time."""
+    known = _COMPILED.setdefault(model, {})
+    found = known.get(choice)
+    if found is None:
+        known[choice] = found = compiled(_functional(ref(model), choice))
+    weights = [x.detach() for _, x in members.tensors(model)]
+
+    def step(caches: list[nn.KVCache], *given: Tensor | None) -> Tensor:
+        token: Tensor = found(weights, caches, *given)
+        return token
+
+    return step
+
+
+def _functional(owner: ReferenceType[Decoder], choice: Choice) -> Callable[..., Tensor]:
+    def step(weights: list[Tensor], caches: list[nn.KVCache], *given: Tensor | None) -> Tensor:
+        model = owner()
+        assert model is not None  # it is being called
+        own = [id(x) for _, x in members.tensors(model)]
+        traced = dict(zip(own, weights, strict=True))
+        return _step(members.copied(model, lambda x: traced[id(x)]), choice, caches, *given)
+
+    return step
