@@ -300,13 +300,14 @@ def _read_llama(data: Mapping[str, Any], names: frozenset[str]) -> DecoderConfig
     biases = {bool(data.get("attention_bias", False)), bool(data.get("mlp_bias", False))}
     if len(biases) > 1:
         raise FormatError("config.json has biases in attention or in the MLP only; both are known")
+    groups, each = data.get("num_key_value_heads"), data.get("head_dim")
     return DecoderConfig(
         vocab_size=vocab,
         hidden_size=size,
         num_layers=layers,
         num_heads=heads,
-        num_kv_heads=data.get("num_key_value_heads"),
-        head_dim=data.get("head_dim"),
+        num_kv_heads=None if groups == heads else groups,
+        head_dim=None if each == size // heads else each,
         intermediate_size=inner,
         max_length=places,
         norm="rms",
