@@ -96,7 +96,8 @@ IDS = [f"{path.partition('/')[2]}-{n}" for path, cases in CASES.items() for n in
 
 
 def test_every_model_has_a_case() -> None:
-    assert set(CASES) == set(registry.names("models/"))
+    own = registry.default._modules  # others may have registered theirs
+    assert set(CASES) == {path for path in own if path.startswith("models/")}
 
 
 def loss_of(model: Any, x: Any) -> em.Tensor:
