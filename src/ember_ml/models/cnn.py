@@ -70,7 +70,8 @@ class CNN(ConfigModel[CNNConfig]):
         self.pool = nn.MaxPool2d(2) if c.pooling == "max" else nn.AvgPool2d(2)
         self.gather = nn.AdaptiveAvgPool2d(c.grid)
         self.dropout = nn.Dropout(c.dropout) if c.dropout else None
-        self.head = nn.Linear(c.channels[-1] * c.grid**2, c.out_features)
+        self._features = c.channels[-1] * c.grid**2
+        self.head = nn.Linear(self._features, c.out_features)
         self._activation = get_activation(c.activation)
 
     def forward(self, x: TensorLike) -> Tensor:
@@ -81,7 +82,8 @@ class CNN(ConfigModel[CNNConfig]):
                 y = self.norms[place](y)
             x = self.pool(self._activation(y))
         y = self.gather(x)
-        y = ops.reshape(y, (y.shape[0], -1) if y.shape[0] else (0, self.head.in_features))
+        # Not -1, which a batch of none does not tell.
+        y = ops.reshape(y, (y.shape[0], self._features))
         if self.dropout is not None:
             y = self.dropout(y)
         found: Tensor = self.head(y)

@@ -122,7 +122,7 @@ class Encoder(ConfigModel[EncoderConfig]):
                 f"Encoder(max_length={self.config.max_length}) got {ids.shape[1]} tokens; "
                 f"cut the texts to {self._longest()}"
             )
-        x = self.token_embedding(ids) + self.position_embedding(self._positions(ids))
+        x: Tensor = self.token_embedding(ids) + self.position_embedding(self._positions(ids))
         if self.type_embedding is not None:
             if token_types is None:
                 x = x + self.type_embedding.weight[0]

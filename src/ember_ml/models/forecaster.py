@@ -74,7 +74,7 @@ class RNNForecaster(ConfigModel[RNNForecasterConfig]):
     def forward(self, x: TensorLike) -> Tensor:
         """See the class."""
         c = self.config
-        series = convert.to_tensor(x, self.head.weight._spec.backend)  # type: ignore[union-attr]  # its size is known
+        series = convert.to_tensor(x, self.head.weight._spec.backend)
         if series.ndim != 3 or series.shape[2] != c.features or not series.shape[1]:
             raise ShapeError(
                 f"RNNForecaster(features={c.features}) got shape {series.shape}; it takes "
@@ -97,7 +97,7 @@ class RNNForecaster(ConfigModel[RNNForecasterConfig]):
         if steps < 1:
             raise DomainError(f"forecast got steps={steps}; it is 1 or more")
         with no_grad():
-            series = convert.to_tensor(x, self.head.weight._spec.backend)  # type: ignore[union-attr]  # its size is known
+            series = convert.to_tensor(x, self.head.weight._spec.backend)
             found: list[Tensor] = []
             while len(found) * self.config.horizon < steps:
                 ahead = self(series)

@@ -251,7 +251,7 @@ def _compiled(model: Decoder, choice: Choice) -> Callable[..., Tensor]:
         known[choice] = found = compiled(_functional(ref(model), choice))
     weights = [x.detach() for _, x in members.tensors(model)]
 
-    def step(caches: list[nn.KVCache], *given: Tensor | None) -> Tensor:
+    def step(caches: list[nn.KVCache], *given: Any) -> Tensor:
         token: Tensor = found(weights, caches, *given)
         return token
 
@@ -259,7 +259,7 @@ def _compiled(model: Decoder, choice: Choice) -> Callable[..., Tensor]:
 
 
 def _functional(owner: ReferenceType[Decoder], choice: Choice) -> Callable[..., Tensor]:
-    def step(weights: list[Tensor], caches: list[nn.KVCache], *given: Tensor | None) -> Tensor:
+    def step(weights: list[Tensor], caches: list[nn.KVCache], *given: Any) -> Tensor:
         model = owner()
         assert model is not None  # it is being called
         own = [id(x) for _, x in members.tensors(model)]

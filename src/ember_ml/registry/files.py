@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, Final
 
 from ember_ml.errors import FormatError
@@ -15,12 +16,11 @@ __all__ = ["read", "write"]
 
 def _yaml() -> Any:
     try:
-        import yaml
+        return import_module("yaml")  # it publishes no types
     except ImportError as error:
         raise FormatError(
             "YAML needs the package pyyaml: pip install 'ember-ml[yaml]'; JSON and TOML need none"
         ) from error
-    return yaml
 
 
 def _write_json(data: Mapping[str, Any]) -> str:

@@ -60,7 +60,7 @@ class Registry:
 
     # --- Registering ------------------------------------------------------------------------
 
-    def register(self, path: str) -> Callable[[T], T]:
+    def register(self, path: str, /) -> Callable[[T], T]:
         """Give a class or a function a path; it stays as it is.
 
         A path that is taken is refused, unless the class is the same one defined anew, as when a
@@ -78,7 +78,8 @@ class Registry:
         >>> mine.create("models/transformer", hidden_size=8)
         'a transformer of width 8'
         """
-        if not isinstance(path, str) or not _PATH.fullmatch(path):
+        given: Any = path  # @register without a path gives the class here
+        if not isinstance(given, str) or not _PATH.fullmatch(given):
             raise DomainError(
                 f"{self.name}.register got the path {path!r}; paths are names of letters, digits "
                 f"and _.- with / between, such as 'models/mine'; write @register('models/mine')"
@@ -260,7 +261,7 @@ class Registry:
         item = self.get(path)
         configs.require_options(item, path, args, options)
         if isinstance(item, type) and callable(getattr(item, "create", None)):
-            return item(*args, **options).create(backend_context)  # type: ignore[attr-defined]  # asked
+            return item(*args, **options).create(backend_context)
         with configs.on(backend_context):
             return item(*args, **options)
 
@@ -281,7 +282,8 @@ class Registry:
 
     def from_dict(self, data: Mapping[str, Any]) -> Any:
         """The config, or the model, that a dict tells."""
-        if not isinstance(data, Mapping) or not isinstance(data.get("type"), str):
+        given: Any = data  # what files hold is not what types say
+        if not isinstance(given, Mapping) or not isinstance(given.get("type"), str):
             raise FormatError(
                 f"{self.name}.from_dict takes a dict with a 'type', such as 'models/mlp', and a "
                 f"'config' of options, not {data!r:.200}"
