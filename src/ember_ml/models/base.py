@@ -37,8 +37,9 @@ class ConfigModel(Module, Generic[C]):
         kind = self.config_class
         if config is None:
             require_options(kind, type(self).__name__, (), options)
-            config = kind(**options)
-        elif not isinstance(config, kind) or options:
+            self.config = kind(**options)
+            return
+        if not isinstance(config, kind) or options:
             raise DTypeError(
                 f"{type(self).__name__} takes a {kind.__name__} or its options by name, "
                 f"not {type(config).__name__}{' and options' if options else ''}"

@@ -180,17 +180,18 @@ def defaults_of(kind: type) -> dict[str, Any]:
 # --- To objects ---------------------------------------------------------------------------------
 
 
-def make(item: Any, path: str, options: Mapping[str, Any], decoder: Decoder) -> Any:
+def make(cls: Any, path: str, options: Mapping[str, Any], decoder: Decoder) -> Any:
     """The object of a class and its options."""
-    if getattr(item, "_is_module", False):
-        return item.from_config(dict(options))
+    if getattr(cls, "_is_module", False):
+        return cls.from_config(dict(options))
     given = {name: _decode(value, decoder) for name, value in options.items()}
-    if not dataclasses.is_dataclass(item) and callable(getattr(item, "from_config", None)):
-        return item.from_config(given)
-    hints = _hints(item)
+    if not dataclasses.is_dataclass(cls) and callable(getattr(cls, "from_config", None)):
+        return cls.from_config(given)
+    hints = _hints(cls)
     given = {name: _shaped(value, hints.get(name)) for name, value in given.items()}
-    require_options(item, path, (), given)
-    return item(**given)
+    require_options(cls, path, (), given)
+    made: Any = cls  # is_dataclass tells checkers that it is an instance
+    return made(**given)
 
 
 def _decode(value: Any, decoder: Decoder) -> Any:
