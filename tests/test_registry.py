@@ -34,6 +34,8 @@ def mine() -> Registry:
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> Registry:
     """The registry of the program without what pages of docs put there; as it was afterwards."""
+    for path in registry.default._modules:  # an import within the test would be forgotten after it
+        registry.get(path)
     own = {p: x for p, x in registry.default._found.items() if x.__module__.startswith("ember_ml.")}
     monkeypatch.setattr(registry.default, "_found", own)
     monkeypatch.setattr(registry.default, "_modules", dict(registry.default._modules))
