@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import AxisError, DomainError, ShapeError
 from ember_ml.ops import dispatch, typed
@@ -242,10 +244,14 @@ def repeat(x: Like[D, V], repeats: TensorLike, /, *, axis: int | None = None) ->
         tensor = reshape(tensor, (-1,))
         axis = 0
     place = axis_of("repeat", axis, tensor.ndim)
-    counts: Any = convert.to_tensor(repeats, tensor._spec.backend)
-    if not counts.dtype.is_integer:
-        raise DomainError(f"ops.repeat takes integer repeats, not {counts.dtype}")
-    counts = counts.numpy()
+    counts: Any
+    if type(repeats) is int:  # as a tensor, it would have no value in a function that is traced
+        counts = np.asarray(repeats)
+    else:
+        counts = convert.to_tensor(repeats, tensor._spec.backend)
+        if not counts.dtype.is_integer:
+            raise DomainError(f"ops.repeat takes integer repeats, not {counts.dtype}")
+        counts = counts.numpy()
     if counts.ndim > 1 or (counts.ndim and counts.size not in (1, tensor.shape[place])):
         raise ShapeError(
             f"ops.repeat got {counts.size} repeats for axis {place} of shape {tensor.shape}"

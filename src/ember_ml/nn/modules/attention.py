@@ -19,7 +19,7 @@ from ember_ml.nn.modules.rotary import rotary
 from ember_ml.ops.attention import attended, merge_heads, rotated, split_heads
 from ember_ml.ops.fitting import beside
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill
+from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
 
 __all__ = ["KVCache", "KVMemory", "MultiHeadAttention"]
