@@ -34,6 +34,7 @@ PUBLIC = [
     "GradientTape",
     "IntegerDivisionError",
     "LinAlgError",
+    "NaNLossError",
     "NotFittedError",
     "OutOfBoundsError",
     "ReadOnlyError",
@@ -90,10 +91,12 @@ PUBLIC = [
     "memory",
     "memory_info",
     "memory_usage",
+    "models",
     "nn",
     "no_grad",
     "ops",
     "register_backend",
+    "registry",
     "save",
     "set_backend",
     "set_device",
@@ -102,6 +105,7 @@ PUBLIC = [
     "synchronize",
     "to_device",
     "to_dtype_str",
+    "training",
     "tree",
     "typing",
     "uint16",
@@ -361,7 +365,7 @@ def test_every_public_name_is_there_from_the_start() -> None:
     """In a fresh process, in which nothing else has loaded what is loaded when used."""
     program = (
         "import ember_ml as em\n"
-        "for module in (em, em.ops, em.nn, em.nn.tensor, em.nn.modules, em.nn.features):\n"
+        "for module in (em, em.ops, em.nn, em.nn.tensor, em.nn.modules, em.training, em.models):\n"
         "    for name in module.__all__:\n"
         "        getattr(module, name)\n"
         "em.tree.leaves, em.ops.random.normal, em.ops.losses.mse, em.ops.stats.median\n"

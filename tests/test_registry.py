@@ -275,7 +275,6 @@ class TestEntryPoints:
         assert mine.get("a/b") is Processor  # and the warning came once
 
 
-@register("test/nested")
 @dataclass(frozen=True)
 class Nested(Config):
     """A config with one of everything."""
@@ -296,12 +295,14 @@ class Nested(Config):
         return self.model.build()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _forget() -> Any:
+@pytest.fixture
+def _nested() -> Any:
+    register("test/nested")(Nested)
     yield
     registry.default.remove("test/nested")
 
 
+@pytest.mark.usefixtures("_nested")
 class TestFiles:
     @pytest.mark.parametrize("suffix", SUFFIXES)
     def test_round_trip(self, tmp_path: Path, suffix: str) -> None:

@@ -70,7 +70,7 @@ class TestDemo:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-        result = ember("demo", "--backend", "numpy", "--epochs", "3")
+        result = ember("demo", "--backend", "numpy", "--epochs", "6")
         assert result.exit_code == 0, result.output
         assert "drawn here" in result.output
         found = re.search(r"([\d.]+)% of the test pictures", result.output)

@@ -70,7 +70,7 @@ def load_pictures() -> Pictures:
         x, y = drawn_pictures()
         source = "drawn here; scikit-learn would bring real ones"
     else:
-        digits = load_digits()
+        digits: Any = load_digits()
         x, y = (digits.data / 16).astype(np.float32), digits.target.astype(np.int64)
         source = "scikit-learn's"
     order = np.random.default_rng(0).permutation(len(x))

@@ -63,14 +63,15 @@ class Parameter(Tensor, metaclass=_Marked):
 
     else:
 
-        def __init__(
-            self,
+        def __new__(
+            cls,
             data: Any = None,
             *,
             dtype: DTypeLike = None,
             device: str | None = None,
             requires_grad: bool = True,
-        ) -> None: ...
+        ) -> Parameter:
+            return object.__new__(cls)
 
 
 class Buffer(Tensor, metaclass=_Marked):
@@ -101,11 +102,12 @@ class Buffer(Tensor, metaclass=_Marked):
 
     else:
 
-        def __init__(
-            self,
+        def __new__(
+            cls,
             data: Any = None,
             *,
             dtype: DTypeLike = None,
             device: str | None = None,
             persistent: bool = True,
-        ) -> None: ...
+        ) -> Buffer:
+            return object.__new__(cls)
