@@ -12,12 +12,24 @@ import inspect
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ember_ml import dtypes
 from ember_ml.errors import DomainError, DTypeError, FormatError
 
-__all__ = ["arguments", "class_of", "config_of", "decode", "encode", "known", "make", "name_of"]
+__all__ = [
+    "Configured",
+    "arguments",
+    "class_of",
+    "config_of",
+    "decode",
+    "encode",
+    "known",
+    "make",
+    "name_of",
+]
+
+C = TypeVar("C", bound="Configured")
 
 _PLAIN: Final = (bool, int, float, str, type(None))
 # Classes by the names that configs hold. Each subclass of Module and of Initializer is here.
@@ -87,6 +99,43 @@ def make(cls: type, config: Mapping[str, Any]) -> Any:
     except TypeError as error:
         raise DomainError(f"{cls.__name__}.from_config: {error}") from None
     return cls(*positional, **given)
+
+
+class Configured:
+    """An object that is told by the arguments of its constructor: its config, repr and equality."""
+
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        made = object.__new__(cls)
+        made._arguments = (args, kwargs)
+        return made
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        known(cls)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that it was made with, as JSON has them."""
+        return config_of(self)
+
+    @classmethod
+    def from_config(cls: type[C], config: Mapping[str, Any], /) -> C:
+        """A new one of the same arguments."""
+        made: C = make(cls, config)
+        return made
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in arguments(self).items())
+        return f"{type(self).__name__}({said})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Configured) or type(self) is not type(other):
+            return False
+        return self.get_config() == other.get_config()
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self)))
 
 
 # --- Values -------------------------------------------------------------------------------------

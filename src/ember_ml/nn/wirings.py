@@ -31,7 +31,7 @@ _COLOURS: Final = {
 }
 
 
-class Wiring:
+class Wiring(config.Configured):
     """What wirings have in common; subclasses draw the synapses.
 
     `units` counts the neurons without the inputs, `outputs` the motor neurons among them.
@@ -40,16 +40,6 @@ class Wiring:
     units: int
     outputs: int
     seed: int
-    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = object.__new__(cls)
-        made._arguments = (args, kwargs)
-        return made
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        config.known(cls)
 
     def _set(self, units: int, outputs: int | None, seed: int) -> None:
         self.units = _number(self, "units", units)
@@ -100,30 +90,6 @@ class Wiring:
         if inputs is not None:
             count += np.count_nonzero(self.sensory_adjacency(inputs))
         return int(count)
-
-    # --- Keeping ----------------------------------------------------------------------------
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments that it was made with."""
-        return config.config_of(self)
-
-    @classmethod
-    def from_config(cls: type[Self], config_: dict[str, Any], /) -> Self:
-        """A wiring of the same arguments."""
-        made: Self = config.make(cls, config_)
-        return made
-
-    def __repr__(self) -> str:
-        said = ", ".join(f"{name}={value!r}" for name, value in config.arguments(self).items())
-        return f"{type(self).__name__}({said})"
-
-    def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other) or not isinstance(other, Wiring):
-            return False
-        return self.get_config() == other.get_config()
-
-    def __hash__(self) -> int:
-        return hash((type(self), repr(self)))
 
     def draw(self, inputs: int, path: str | None = None, *, title: str | None = None) -> Figure:
         """A picture of the network, saved as a PNG where there is a path; needs matplotlib.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,22 @@ __all__ = ["OVERRIDES"]
 Array = np.ndarray[Any, Any]
 State = Mapping[str, Array]
 Options = Mapping[str, Any]
-# Takes pieces of a parameter, its gradient and its state, then three scratch arrays, the rate, the
-# options, and how many updates there have been.
-Formula = Callable[[Array, Array, State, tuple[Array, Array, Array], float, Options, float], None]
+
+
+class Piece(NamedTuple):
+    """A stretch of a parameter, its gradient and its state, with all that an update asks for."""
+
+    p: Array
+    g: Array
+    state: State
+    scratch: tuple[Array, Array, Array]
+    lr: float
+    options: Options
+    # How many updates there have been, this one included.
+    step: float
+
+
+Formula = Callable[[Piece], None]
 
 # Elements of a piece: with those of gradients, states and scratch, they fit a second-level cache.
 _PIECE: Final = 1 << 14
@@ -73,7 +86,7 @@ def _update(formula: Formula) -> Kernel:
                     a, b, c = scratch[0][:size], scratch[1][:size], scratch[2][:size]
                     slope = _decayed(one, slope, c, options, formula not in _DECOUPLED)
                     state = dict(zip(kept, rest, strict=True))
-                    formula(one, slope, state, (a, b, c), lr, options, step)
+                    formula(Piece(one, slope, state, (a, b, c), lr, options, step))
 
     return run
 
@@ -95,146 +108,98 @@ def _toward(x: Array, y: Array, beta: float, out: Array) -> None:
     x += out
 
 
-def sgd(
-    p: Array,
-    g: Array,
-    state: State,
-    scratch: tuple[Array, Array, Array],
-    lr: float,
-    options: Options,
-    step: float,
-) -> None:
-    a, b, _ = scratch
-    momentum = options["momentum"]
+def sgd(piece: Piece) -> None:
+    p, g = piece.p, piece.g
+    a, b, _ = piece.scratch
+    momentum = piece.options["momentum"]
     if momentum:
-        buffer = state["momentum_buffer"]
+        buffer = piece.state["momentum_buffer"]
         buffer *= momentum
-        if options["dampening"] and step > 1.0:  # the first buffer is the gradient itself
-            buffer += np.multiply(g, 1.0 - options["dampening"], out=a)
+        if (
+            piece.options["dampening"] and piece.step > 1.0
+        ):  # the first buffer is the gradient itself
+            buffer += np.multiply(g, 1.0 - piece.options["dampening"], out=a)
         else:
             buffer += g
-        if options["nesterov"]:
+        if piece.options["nesterov"]:
             np.multiply(buffer, momentum, out=a)
             g = np.add(g, a, out=b)
         else:
             g = buffer
-    p -= np.multiply(g, lr, out=a)
+    p -= np.multiply(g, piece.lr, out=a)
 
 
-def _adam(
-    p: Array,
-    g: Array,
-    state: State,
-    scratch: tuple[Array, Array, Array],
-    lr: float,
-    options: Options,
-    step: float,
-) -> None:
-    a, b, _ = scratch
-    beta1, beta2 = options["betas"]
-    m, v = state["exp_avg"], state["exp_avg_sq"]
+def _adam(piece: Piece) -> None:
+    p, g = piece.p, piece.g
+    a, b, _ = piece.scratch
+    beta1, beta2 = piece.options["betas"]
+    m, v = piece.state["exp_avg"], piece.state["exp_avg_sq"]
     _toward(m, g, beta1, a)
     _toward(v, np.multiply(g, g, out=b), beta2, a)
-    if "max_exp_avg_sq" in state:
-        v = np.maximum(state["max_exp_avg_sq"], v, out=state["max_exp_avg_sq"])
+    if "max_exp_avg_sq" in piece.state:
+        v = np.maximum(piece.state["max_exp_avg_sq"], v, out=piece.state["max_exp_avg_sq"])
     # m / (√v / s + eps) is s m / (√v + s eps), which is one pass less.
-    scale = (1.0 - beta2**step) ** 0.5
+    scale = (1.0 - beta2**piece.step) ** 0.5
     np.sqrt(v, out=a)
-    a += scale * options["eps"]
+    a += scale * piece.options["eps"]
     np.divide(m, a, out=a)
-    a *= lr * scale / (1.0 - beta1**step)
+    a *= piece.lr * scale / (1.0 - beta1**piece.step)
     p -= a
 
 
-def adam(
-    p: Array,
-    g: Array,
-    state: State,
-    scratch: tuple[Array, Array, Array],
-    lr: float,
-    options: Options,
-    step: float,
-) -> None:
-    _adam(p, g, state, scratch, lr, options, step)
+def adam(piece: Piece) -> None:
+    _adam(piece)
 
 
-def adamw(
-    p: Array,
-    g: Array,
-    state: State,
-    scratch: tuple[Array, Array, Array],
-    lr: float,
-    options: Options,
-    step: float,
-) -> None:
-    if options["weight_decay"]:
-        p *= 1.0 - lr * options["weight_decay"]
-    _adam(p, g, state, scratch, lr, options, step)
+def adamw(piece: Piece) -> None:
+    p = piece.p
+    if piece.options["weight_decay"]:
+        p *= 1.0 - piece.lr * piece.options["weight_decay"]
+    _adam(piece)
 
 
-def adagrad(
-    p: Array,
-    g: Array,
-    state: State,
-    scratch: tuple[Array, Array, Array],
-    lr: float,
-    options: Options,
-    step: float,
-) -> None:
-    a, b, _ = scratch
-    total = state["sum"]
+def adagrad(piece: Piece) -> None:
+    p, g = piece.p, piece.g
+    a, b, _ = piece.scratch
+    total = piece.state["sum"]
     total += np.multiply(g, g, out=a)
     np.sqrt(total, out=a)
-    a += options["eps"]
+    a += piece.options["eps"]
     np.divide(g, a, out=b)
-    b *= lr / (1.0 + (step - 1.0) * options["lr_decay"])
+    b *= piece.lr / (1.0 + (piece.step - 1.0) * piece.options["lr_decay"])
     p -= b
 
 
-def rmsprop(
-    p: Array,
-    g: Array,
-    state: State,
-    scratch: tuple[Array, Array, Array],
-    lr: float,
-    options: Options,
-    step: float,
-) -> None:
-    a, b, _ = scratch
-    v = state["square_avg"]
-    _toward(v, np.multiply(g, g, out=b), options["alpha"], a)
-    if options["centered"]:
-        mean = state["grad_avg"]
-        _toward(mean, g, options["alpha"], a)
+def rmsprop(piece: Piece) -> None:
+    p, g = piece.p, piece.g
+    a, b, _ = piece.scratch
+    v = piece.state["square_avg"]
+    _toward(v, np.multiply(g, g, out=b), piece.options["alpha"], a)
+    if piece.options["centered"]:
+        mean = piece.state["grad_avg"]
+        _toward(mean, g, piece.options["alpha"], a)
         np.multiply(mean, mean, out=a)
         np.subtract(v, a, out=a)
         np.sqrt(a, out=a)
     else:
         np.sqrt(v, out=a)
-    a += options["eps"]
+    a += piece.options["eps"]
     np.divide(g, a, out=a)
-    if options["momentum"]:
-        buffer = state["momentum_buffer"]
-        buffer *= options["momentum"]
+    if piece.options["momentum"]:
+        buffer = piece.state["momentum_buffer"]
+        buffer *= piece.options["momentum"]
         buffer += a
-        np.multiply(buffer, lr, out=a)
+        np.multiply(buffer, piece.lr, out=a)
     else:
-        a *= lr
+        a *= piece.lr
     p -= a
 
 
-def adadelta(
-    p: Array,
-    g: Array,
-    state: State,
-    scratch: tuple[Array, Array, Array],
-    lr: float,
-    options: Options,
-    step: float,
-) -> None:
-    a, b, _ = scratch
-    rho, eps = options["rho"], options["eps"]
-    v, moves = state["square_avg"], state["acc_delta"]
+def adadelta(piece: Piece) -> None:
+    p, g = piece.p, piece.g
+    a, b, _ = piece.scratch
+    rho, eps = piece.options["rho"], piece.options["eps"]
+    v, moves = piece.state["square_avg"], piece.state["acc_delta"]
     _toward(v, np.multiply(g, g, out=b), rho, a)
     np.sqrt(np.add(v, eps, out=a), out=a)
     np.sqrt(np.add(moves, eps, out=b), out=b)
@@ -244,28 +209,21 @@ def adadelta(
     a *= 1.0 - rho
     moves *= rho
     moves += a
-    b *= lr
+    b *= piece.lr
     p -= b
 
 
-def lion(
-    p: Array,
-    g: Array,
-    state: State,
-    scratch: tuple[Array, Array, Array],
-    lr: float,
-    options: Options,
-    step: float,
-) -> None:
-    a, b, _ = scratch
-    beta1, beta2 = options["betas"]
-    m = state["exp_avg"]
+def lion(piece: Piece) -> None:
+    p, g = piece.p, piece.g
+    a, b, _ = piece.scratch
+    beta1, beta2 = piece.options["betas"]
+    m = piece.state["exp_avg"]
     np.multiply(m, beta1, out=a)
     a += np.multiply(g, 1.0 - beta1, out=b)
     np.sign(a, out=a)
-    if options["weight_decay"]:
-        a += np.multiply(p, options["weight_decay"], out=b)
-    a *= lr
+    if piece.options["weight_decay"]:
+        a += np.multiply(p, piece.options["weight_decay"], out=b)
+    a *= piece.lr
     _toward(m, g, beta2, b)
     p -= a
 

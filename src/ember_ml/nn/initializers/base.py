@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -16,22 +16,9 @@ from ember_ml.tensor.core import Tensor
 
 __all__ = ["Initializer", "fans"]
 
-Self = TypeVar("Self", bound="Initializer")
 
-
-class Initializer:
+class Initializer(config.Configured):
     """A function from a shape to a tensor, with a config."""
-
-    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = object.__new__(cls)
-        made._arguments = (args, kwargs)
-        return made
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        config.known(cls)
 
     def __call__(
         self,
@@ -42,28 +29,6 @@ class Initializer:
         generator: Generator | None = None,
     ) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} does not say what its values are")
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments that it was made with."""
-        return config.config_of(self)
-
-    @classmethod
-    def from_config(cls: type[Self], config_: dict[str, Any], /) -> Self:
-        """An initializer of the same arguments."""
-        made: Self = config.make(cls, config_)
-        return made
-
-    def __repr__(self) -> str:
-        said = ", ".join(f"{name}={value!r}" for name, value in config.arguments(self).items())
-        return f"{type(self).__name__}({said})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Initializer) or type(self) is not type(other):
-            return False
-        return self.get_config() == other.get_config()
-
-    def __hash__(self) -> int:
-        return hash((type(self), repr(self)))
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -69,7 +69,7 @@ class _Tensors:
 _NUMBERS: Final = _Numbers()
 
 
-class Schedule:
+class Schedule(config.Configured):
     """A rate as a function of the number of updates so far.
 
     A subclass has `value(step, xp)`, where `step` and the result are numbers or tensors, and
@@ -86,17 +86,6 @@ class Schedule:
     >>> schedule(0), schedule(3)
     (0.1, 0.05)
     """
-
-    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = object.__new__(cls)
-        made._arguments = (args, kwargs)  # what get_config tells
-        return made
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        config.known(cls)
 
     def value(self, step: Value, xp: Any) -> Value:
         """The rate of an update."""
@@ -138,19 +127,9 @@ class Schedule:
         for place, one in enumerate(mine):
             one._resume(state[str(place)])
 
-    def get_config(self) -> dict[str, Any]:
-        """The arguments that the schedule was made with, as JSON has them."""
-        return config.config_of(self)
-
-    @classmethod
-    def from_config(cls: type[Self], config_: Mapping[str, Any], /) -> Self:
-        """A new schedule of the same arguments."""
-        made: Self = config.make(cls, config_)
-        return made
-
-    def __repr__(self) -> str:
-        shown = ", ".join([f"{key}={value!r}" for key, value in config.arguments(self).items()])
-        return f"{type(self).__name__}({shown})"
+    # Two of the same arguments may have seen other things.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
 
 # What an optimizer takes as `lr`.
