@@ -507,24 +507,47 @@ def generation(backend: str) -> list[Measure]:
     return [Measure("torch generation of 64 tokens", theirs, ours, limit=limit, rounds=9)]
 
 
-def _our_generation() -> Program:
-    import ember_ml as em
-    from ember_ml import nn, ops
+# What Decoder calls the parameters of `weights`.
+NAMES = {
+    "tokens": "token_embedding",
+    "places": "position_embedding",
+    "blocks": "layers",
+    "norm1": "attention_norm",
+    "norm2": "mlp_norm",
+    "up": "mlp.up",
+    "down": "mlp.down",
+}
 
-    model = our_model().eval()
-    prompt = ops.asarray(batch()[0][:1, :PROMPT], copy=True)
+
+def _our_generation() -> Program:
+    from ember_ml import ops
+    from ember_ml.models import Decoder
+
+    model = Decoder(
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        num_layers=LAYERS,
+        num_heads=HEADS,
+        intermediate_size=4 * WIDTH,
+        max_length=LENGTH,
+        norm="layer",
+        norm_eps=1e-5,
+        positions="learned",
+        activation="gelu",
+        bias=True,
+        tied=False,
+    )
+    state = {
+        ".".join(NAMES.get(part, part) for part in name.split(".")): value
+        for name, value in weights().items()
+        if name != "head.bias"  # zeros, and Decoder has none
+    }
+    model.load_state_dict(state)
+    prompt = ops.asarray(batch()[0][0, :PROMPT], copy=True)
 
     def run() -> list[int]:
-        with em.no_grad():
-            caches = [nn.KVCache(1, HEADS, WIDTH // HEADS, PROMPT + NEW) for _ in range(LAYERS)]
-            tokens, start, found = prompt, 0, []
-            for _ in range(NEW):
-                scores = model(tokens, start, caches)
-                start += tokens.shape[1]
-                tokens = ops.argmax(scores[:, -1], axis=-1, keepdims=True)
-                found.append(tokens)
-            result: list[int] = ops.concat(found, axis=1).tolist()[0]
-            return result
+        found: list[int] = model.generate(prompt, NEW)[PROMPT:].tolist()
+        return found
 
     return run
 

@@ -199,9 +199,12 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
 
 def call(name: str, x: object, *options: Any) -> Tensor:
     """Run an op on one tensor with options in the standard's order."""
-    tensor = convert.to_tensor(x)
+    tensor: Any = x if type(x) in _TENSORS else convert.to_tensor(x)
     spec = tensor._spec
-    kernel, result = spec.backend.entry(spec, name)
+    try:
+        kernel, result = spec.kernels[name]
+    except KeyError:
+        kernel, result = spec.backend.entry(spec, name)
     try:
         native = kernel(tensor.native, *options)
     except Exception as error:

@@ -17,7 +17,7 @@ from ember_ml.ops.layouts import channels_first, channels_last
 from ember_ml.ops.manipulation import moveaxis
 from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.typing import ShapeLike, TensorLike
 
 __all__: list[str] = [
@@ -82,7 +82,22 @@ def normed(
         x = convert.to_tensor(x, home)  # data goes where the parameters are
     if x.native.shape[-count:] != shape or len(x.native.shape) < count:
         raise ShapeError(f"ops.{name} got shape {x.shape}; the last axes must be {shape}")
-    return dispatch.together(name, (x, *parameters), count, eps)
+    spec = x._spec
+    for one in parameters:
+        if one is not None and one._spec is not spec:
+            return dispatch.together(name, (x, *parameters), count, eps)
+    try:
+        kernel, result = spec.kernels[name]
+    except KeyError:
+        return dispatch.together(name, (x, *parameters), count, eps)
+    native = kernel(
+        x.native, *[None if one is None else one.native for one in parameters], count, eps
+    )
+    if result.settles and type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    if type(x) is Tensor and all(type(one) is not GradTensor for one in parameters):
+        return fill(native, result)
+    return recorded(name, native, result, (x, *parameters), (count, eps))
 
 
 def _trailing(

@@ -55,12 +55,22 @@ def scaled_dot_product_attention(
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    shape = x.shape
-    return x.reshape(*shape[:-1], heads, shape[-1] // heads).transpose(-3, -2)
+    if x.ndim != 3:
+        sides = x.shape
+        return x.reshape(*sides[:-1], heads, sides[-1] // heads).transpose(-3, -2)
+    rows, length, size = x.shape  # as layers have them, without slices of a shape
+    if length == 1:  # nothing changes its place
+        return x.reshape(rows, heads, 1, size // heads)
+    return x.reshape(rows, length, heads, size // heads).transpose(1, 2)
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    return x.transpose(-3, -2).flatten(-2)
+    if x.ndim != 4:
+        return x.transpose(-3, -2).flatten(-2)
+    rows, heads, length, size = x.shape
+    if length != 1:
+        x = x.transpose(1, 2)
+    return x.reshape(rows, length, heads * size)
 
 
 def _once(_: Any) -> None:

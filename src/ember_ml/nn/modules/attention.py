@@ -132,7 +132,10 @@ class MultiHeadAttention(Module):
             if self.rotary:
                 q = self._turned(q, positions, None)
         else:
-            k, v = self._keys(query if key is None else key, key if value is None else value)
+            if key is None and value is None:
+                k, v = self._keys_of(query, query)
+            else:
+                k, v = self._keys(query if key is None else key, key if value is None else value)
             if self.rotary:
                 q, k = self._turned_pair(q, k, positions, cache)
             if cache is not None:
@@ -195,15 +198,18 @@ class MultiHeadAttention(Module):
     def _keys(self, key: Any, value: Any) -> tuple[Tensor, Tensor]:
         key = self._input("key", key, self.k_proj)
         batch, length, _ = key.shape
-        k = split_heads(self.k_proj(key), self.num_kv_heads)
-        if self.k_norm is not None:
-            k = self.k_norm(k)
         value = key if value is None else self._input("value", value, self.v_proj)
         if value.shape[:2] != (batch, length):
             raise ShapeError(
                 f"{self._said()} got a key of shape {key.shape} and a value of shape "
                 f"{value.shape}; there must be a value for each key"
             )
+        return self._keys_of(key, value)
+
+    def _keys_of(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        k = split_heads(self.k_proj(key), self.num_kv_heads)
+        if self.k_norm is not None:
+            k = self.k_norm(k)
         return k, split_heads(self.v_proj(value), self.num_kv_heads)
 
     def _turned_pair(
