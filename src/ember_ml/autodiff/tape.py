@@ -10,7 +10,7 @@ their tensors later (a write, a rename) changes nothing in what was recorded.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
 from functools import partial
@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ember_ml.backend import selection, writes
 from ember_ml.backend.contract import NativeArray, Spec
+from ember_ml.errors import GradientError
 from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, fill_grad
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = [
+    "Captured",
     "Kept",
     "KeptPart",
     "Leaf",
@@ -39,6 +41,7 @@ __all__ = [
     "keeping",
     "leaf",
     "no_grad",
+    "noting",
     "recorded",
     "recorded_many",
     "recorded_one",
@@ -177,6 +180,33 @@ class KeptPart(Part):
     __slots__ = ()
 
 
+class Captured:
+    """The tensors that ops are given and that were there before: see engine_calls.py."""
+
+    __slots__ = ("start", "tensors")
+
+    def __init__(self) -> None:
+        self.start = _next_order()
+        self.tensors: dict[int, Tensor] = {}
+
+    def take(self, inputs: Iterable[Tensor | None]) -> None:
+        """Note the operands of an op."""
+        for x in inputs:
+            if type(x) is GradTensor:
+                if not _RECORDING.get():  # an engine that differentiates would not know
+                    raise GradientError("what is not recorded is not noted either")
+                if x._node.order < self.start:
+                    self.tensors[id(x)] = x
+
+    def require_inner(self, wanted: Iterable[Node] | None) -> None:
+        """Raise where gradients are asked for of what was there before, or of all leaves."""
+        if wanted is None or any(node.order < self.start for node in wanted):
+            raise GradientError("gradients end in tensors from outside")
+
+
+_CAPTURED: Final[ContextVar[Captured | None]] = ContextVar("ember_ml captured", default=None)
+
+
 # Allocations on the way of every op: called quickest through a partial.
 _blank_node: Final[Callable[[], Node]] = partial(object.__new__, Node)
 _blank_leaf: Final[Callable[[], Leaf]] = partial(object.__new__, Leaf)
@@ -304,6 +334,8 @@ def recorded(
     """
     if spec.records:
         return _as_torch_says(native, spec)
+    if _BLOCKS.open and (captured := _CAPTURED.get()) is not None:
+        captured.take(inputs)
     if not _RECORDING.get() or not spec.inexact:
         return fill(native, spec)
     rule = RULES.get(name) or _rule(name)
@@ -332,6 +364,8 @@ def recorded_many(
     first = results[0][1] if results else None
     if first is None or first.backend.records:
         return tuple([_as_torch_says(native, spec) for native, spec in results])
+    if _BLOCKS.open and (captured := _CAPTURED.get()) is not None:
+        captured.take(inputs)
     if not _RECORDING.get():
         return tuple(fill(native, spec) for native, spec in results)
     rule = RULES.get(name) or _rule(name)
@@ -447,6 +481,23 @@ class keeping:
 
     def __exit__(self, *failure: object) -> None:
         KEEPER.reset(self._tokens.pop())
+        with _LOCK:
+            _BLOCKS.open -= 1
+
+
+class noting:
+    """A block in which tensors from outside that ops are given are noted."""
+
+    def __init__(self, captured: Captured) -> None:
+        self._captured = captured
+
+    def __enter__(self) -> None:
+        with _LOCK:
+            _BLOCKS.open += 1
+        self._token = _CAPTURED.set(self._captured)
+
+    def __exit__(self, *failure: object) -> None:
+        _CAPTURED.reset(self._token)
         with _LOCK:
             _BLOCKS.open -= 1
 
