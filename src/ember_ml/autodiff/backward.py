@@ -74,7 +74,7 @@ def pull_back(
     they are: they count as leaves.
     """
     targets = None if wanted is None else frozenset(wanted)
-    captured = tape._CAPTURED.get()
+    captured = tape.CAPTURED.get()
     if captured is not None:
         captured.require_inner(targets)
     if create:

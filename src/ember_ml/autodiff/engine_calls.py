@@ -11,21 +11,21 @@ which tensors from outside it was given, and which results came of which operand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 from ember_ml.autodiff import tape
 from ember_ml.autodiff.compiling import state
 from ember_ml.autodiff.rules.table import joint_rule
-from ember_ml.autodiff.tape import Captured, Leaf, Node
+from ember_ml.autodiff.tape import Leaf, Node
 from ember_ml.backend.contract import Backend, NativeArray, Spec
-from ember_ml.backend.gradients import Function
+from ember_ml.backend.gradients import NESTING, Function
 from ember_ml.ops.random import replay
 from ember_ml.tensor import views
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 
-__all__ = ["Loop", "record"]
+__all__ = ["Captured", "Loop", "record"]
 
 _KERNEL: Final = "engine_call"
 _PLAIN: Final = frozenset((bool, int, float, str))
@@ -54,20 +54,26 @@ class Loop:
 
 
 def record(backend: Backend, loop: Loop) -> tuple[list[Tensor], list[Tensor]] | None:
-    """The last carry and the stacked results; None where the steps are to be run one by one.
+    """The last carry and the stacked results; None where there is no gradient to record, and where
+    the steps are to be run one by one.
 
     That is outside of em.jit, on engines that cannot stage a function, and where the body draws
-    random numbers, writes to the state, or differentiates by what it closes over.
+    random numbers, writes to the state, has parts that are not recorded, or calls backward().
     """
     trees = state.TRACED.get()
     gradients = backend.gradients
-    if trees is None or not gradients.stages or not loop.count:
+    if trees is None or not gradients.stages or not loop.count or not tape.is_grad_enabled():
         return None
+    taped = any(type(x) is GradTensor for x in (*loop.first, *loop.rows))
+    if not (taped or tape.LEAVES.made or NESTING.get()[1]):
+        return None  # there is nothing that the body could close over
     if not gradients.prepared:
         gradients.prepare()
     try:
         with _unwritten(trees), replay.refused():
             captured, depends = _looked_at(backend, loop)
+            if not (taped or captured):
+                return None
             stage = _staged(backend, loop, captured, depends)
     except Exception:  # whatever was wrong: the steps themselves will tell
         return None
@@ -75,8 +81,8 @@ def record(backend: Backend, loop: Loop) -> tuple[list[Tensor], list[Tensor]] | 
     return found[: len(loop.first)], found[len(loop.first) :]
 
 
-class _WrittenError(Exception):
-    """The body of a loop put something else into the state of a compiled function."""
+class _NotOneStepError(Exception):
+    """The body of a loop does what is to be done step by step."""
 
 
 @contextmanager
@@ -87,14 +93,12 @@ def _unwritten(trees: Sequence[Any]) -> Iterator[None]:
         yield
     finally:
         after = [state.picture(one, _itself) for one in trees]
-        is_same = all(
-            state.same(a, b, _is_same) for a, b in zip(before, after, strict=True)
-        )
+        is_same = all(state.same(a, b, _is_same) for a, b in zip(before, after, strict=True))
         if not is_same:
             for one, shown in zip(trees, before, strict=True):
                 state.put(one, shown, _itself)
     if not is_same:
-        raise _WrittenError
+        raise _NotOneStepError("it puts something else into the state")
 
 
 def _itself(leaf: Any) -> Any:
@@ -107,6 +111,30 @@ def _is_same(old: Any, new: Any) -> bool:
 
 
 # --- A first look -------------------------------------------------------------------------------
+
+
+class Captured:
+    """The tensors that ops are given within a block and that were there before."""
+
+    __slots__ = ("start", "tensors")
+
+    def __init__(self) -> None:
+        self.start = tape._next_order()
+        self.tensors: dict[int, Tensor] = {}
+
+    def take(self, inputs: Iterable[Tensor | None]) -> None:
+        """Note the operands of an op."""
+        for x in inputs:
+            if type(x) is GradTensor:
+                if not tape.is_grad_enabled():
+                    raise _NotOneStepError("the engine would differentiate what is not recorded")
+                if x._node.order < self.start:
+                    self.tensors[id(x)] = x
+
+    def require_inner(self, wanted: Iterable[Node] | None) -> None:
+        """Raise where gradients are asked for of what was there before, or of all leaves."""
+        if wanted is None or any(node.order < self.start for node in wanted):
+            raise _NotOneStepError("gradients end in tensors from outside")
 
 
 def _looked_at(backend: Backend, loop: Loop) -> tuple[list[Tensor], Depends]:
@@ -122,7 +150,7 @@ def _looked_at(backend: Backend, loop: Loop) -> tuple[list[Tensor], Depends]:
             _operand(backend.getitem(n, (0,)), t._spec)
             for n, t in zip(along, loop.rows, strict=True)
         ]
-        with tape.noting(captured):
+        with tape.keeping(captured, tape.CAPTURED):
             new, ys = loop.step(given, row)
         captured.take([*new, *ys])  # one that comes back as it is
         operands = [*given, *row, *captured.tensors.values()]

@@ -10,7 +10,7 @@ their tensors later (a write, a rename) changes nothing in what was recorded.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
 from functools import partial
@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ember_ml.backend import selection, writes
 from ember_ml.backend.contract import NativeArray, Spec
-from ember_ml.errors import GradientError
 from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, fill_grad
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = [
-    "Captured",
     "Kept",
     "KeptPart",
     "Leaf",
@@ -41,7 +39,6 @@ __all__ = [
     "keeping",
     "leaf",
     "no_grad",
-    "noting",
     "recorded",
     "recorded_many",
     "recorded_one",
@@ -74,6 +71,8 @@ class Rule(NamedTuple):
 _RECORDING: Final[ContextVar[bool]] = ContextVar("ember_ml recording", default=True)
 # What makes the nodes, a memory.offloading.Keeper; None for Node itself.
 KEEPER: Final[ContextVar[Any]] = ContextVar("ember_ml keeper", default=None)
+# What looks at the operands of recorded ops, an engine_calls.Captured; None for nothing.
+CAPTURED: Final[ContextVar[Any]] = ContextVar("ember_ml captured", default=None)
 _WRITES: Final = writes.STATE
 _next_order: Final = count().__next__
 # Rules by the name of the kernel; filled by ember_ml.autodiff.rules when the first is asked for.
@@ -178,33 +177,6 @@ class KeptPart(Part):
     """One of several results, which keeps its gradient."""
 
     __slots__ = ()
-
-
-class Captured:
-    """The tensors that ops are given and that were there before: see engine_calls.py."""
-
-    __slots__ = ("start", "tensors")
-
-    def __init__(self) -> None:
-        self.start = _next_order()
-        self.tensors: dict[int, Tensor] = {}
-
-    def take(self, inputs: Iterable[Tensor | None]) -> None:
-        """Note the operands of an op."""
-        for x in inputs:
-            if type(x) is GradTensor:
-                if not _RECORDING.get():  # an engine that differentiates would not know
-                    raise GradientError("what is not recorded is not noted either")
-                if x._node.order < self.start:
-                    self.tensors[id(x)] = x
-
-    def require_inner(self, wanted: Iterable[Node] | None) -> None:
-        """Raise where gradients are asked for of what was there before, or of all leaves."""
-        if wanted is None or any(node.order < self.start for node in wanted):
-            raise GradientError("gradients end in tensors from outside")
-
-
-_CAPTURED: Final[ContextVar[Captured | None]] = ContextVar("ember_ml captured", default=None)
 
 
 # Allocations on the way of every op: called quickest through a partial.
@@ -334,7 +306,7 @@ def recorded(
     """
     if spec.records:
         return _as_torch_says(native, spec)
-    if _BLOCKS.open and (captured := _CAPTURED.get()) is not None:
+    if _BLOCKS.open and (captured := CAPTURED.get()) is not None:
         captured.take(inputs)
     if not _RECORDING.get() or not spec.inexact:
         return fill(native, spec)
@@ -364,7 +336,7 @@ def recorded_many(
     first = results[0][1] if results else None
     if first is None or first.backend.records:
         return tuple([_as_torch_says(native, spec) for native, spec in results])
-    if _BLOCKS.open and (captured := _CAPTURED.get()) is not None:
+    if _BLOCKS.open and (captured := CAPTURED.get()) is not None:
         captured.take(inputs)
     if not _RECORDING.get():
         return tuple(fill(native, spec) for native, spec in results)
@@ -468,36 +440,23 @@ def _in_task() -> bool:
 
 
 class keeping:
-    """A block in which something else than Node makes the nodes; None for Node again."""
+    """A block in which something else than Node makes the nodes; None for Node again.
 
-    def __init__(self, keeper: Any) -> None:
+    Or one in which something looks at operands: `variable` is KEEPER or CAPTURED.
+    """
+
+    def __init__(self, keeper: Any, variable: ContextVar[Any] = KEEPER) -> None:
         self._keeper = keeper
+        self._variable = variable
         self._tokens: list[Token[Any]] = []
 
     def __enter__(self) -> None:
         with _LOCK:
             _BLOCKS.open += 1
-        self._tokens.append(KEEPER.set(self._keeper))
+        self._tokens.append(self._variable.set(self._keeper))
 
     def __exit__(self, *failure: object) -> None:
-        KEEPER.reset(self._tokens.pop())
-        with _LOCK:
-            _BLOCKS.open -= 1
-
-
-class noting:
-    """A block in which tensors from outside that ops are given are noted."""
-
-    def __init__(self, captured: Captured) -> None:
-        self._captured = captured
-
-    def __enter__(self) -> None:
-        with _LOCK:
-            _BLOCKS.open += 1
-        self._token = _CAPTURED.set(self._captured)
-
-    def __exit__(self, *failure: object) -> None:
-        _CAPTURED.reset(self._token)
+        self._variable.reset(self._tokens.pop())
         with _LOCK:
             _BLOCKS.open -= 1
 

@@ -84,14 +84,14 @@ def _scan(
     steps = _Steps(name, fn, carry, tensors, structure)
     natives = [t.native for t in (*carry.first, *tensors)]
     if backend.control.loops(natives, count):
-        try:
-            if not is_taped(carry.first, tensors):
-                return steps.compiled(count, reverse, unroll)
-        except Taped:
-            pass
         found = steps.recorded(count, reverse, unroll)
         if found is not None:
             return found
+        if not is_taped(carry.first, tensors):
+            try:
+                return steps.compiled(count, reverse, unroll)
+            except Taped:  # step by step
+                pass
     if not count:
         return carry.tree(carry.first), steps.nothing()
     columns = [rows_of(t) for t in tensors]
@@ -150,7 +150,7 @@ class _Steps:
         return carry.tree(carry.wrapped(last, carry.first)), self._stacked(wrapped(stacked, ys))
 
     def recorded(self, count: int, reverse: bool, unroll: int) -> tuple[Tree, Tree] | None:
-        """The same as one step on the tape; None where there must be many."""
+        """The same as one step on the tape; None where there is none, or must be many."""
         from ember_ml.autodiff import engine_calls
 
         carry, backend = self._carry, self._carry.backend

@@ -63,7 +63,8 @@ class _Refusing:
         raise UnsupportedOpError("no random numbers can be drawn here")
 
 
-_SCOPE: Final[ContextVar[_Noting | _Repeating | _Refusing | None]] = ContextVar("ember_ml draws", default=None)
+_Scope = _Noting | _Repeating | _Refusing
+_SCOPE: Final[ContextVar[_Scope | None]] = ContextVar("ember_ml draws", default=None)
 
 
 def taken(counted: Counted, calls: int, advance: Advance) -> int:
