@@ -16,6 +16,7 @@ from ember_ml.ops.control.trees import (
     Taped,
     backend_of,
     is_taped,
+    made,
     owned,
     part,
     rows_of,
@@ -146,8 +147,9 @@ class _Steps:
         """All steps as one loop of the engine."""
         carry = self._carry
         first, rows = [t.native for t in carry.first], [t.native for t in self._tensors]
-        last, stacked, ys = self._run(first, rows, count, reverse, unroll)
-        return carry.tree(carry.wrapped(last, carry.first)), self._stacked(wrapped(stacked, ys))
+        last, stacked, specs = self._run(first, rows, count, reverse, unroll)
+        ys = [made(native, spec) for native, spec in zip(stacked, specs, strict=True)]
+        return carry.tree(carry.wrapped(last, carry.first)), self._stacked(ys)
 
     def recorded(self, count: int, reverse: bool, unroll: int) -> tuple[Tree, Tree] | None:
         """The same as one step on the tape; None where there is none, or must be many."""
@@ -159,9 +161,10 @@ class _Steps:
             new, y = self.step(state, row)
             return new, tensors_of(self._name, y, backend, "result")[0]
 
-        def run(first: Natives, rows: Natives) -> tuple[Any, Any, list[Spec]]:
-            last, stacked, ys = self._run(first, rows, count, reverse, unroll)
-            return last, stacked, [y._spec for y in ys]
+        def run(
+            first: Natives, rows: Natives
+        ) -> tuple[list[NativeArray], list[NativeArray], list[Spec]]:
+            return self._run(first, rows, count, reverse, unroll)
 
         loop = engine_calls.Loop(carry.first, self._tensors, count, step, run)
         found = engine_calls.record(backend, loop)
@@ -173,26 +176,26 @@ class _Steps:
 
     def _run(
         self, first: Natives, rows: Natives, count: int, reverse: bool, unroll: int
-    ) -> tuple[list[NativeArray], list[NativeArray], list[Tensor]]:
-        """The last carry, the stacked results, and results of one step, of the engine's loop."""
+    ) -> tuple[list[NativeArray], list[NativeArray], list[Spec]]:
+        """The last carry of the engine's loop, the stacked results, and their specs."""
         carry, backend = self._carry, self._carry.backend
-        states: list[Tensor] = []
-        ys: list[Tensor] = []
+        specs: list[Spec] = []  # and no tensors: JAX keeps the body for a while
 
         def body(
             state: list[NativeArray], row: list[NativeArray]
         ) -> tuple[list[NativeArray], list[NativeArray]]:
             inner = wrapped(row, self._tensors)
-            states[:], y = self.step(carry.wrapped(state, states), inner)
-            ys[:], self._made = tensors_of(self._name, y, backend, "result")
-            if is_taped(states, ys):
+            new, y = self.step(carry.wrapped(state, carry.first), inner)
+            ys, self._made = tensors_of(self._name, y, backend, "result")
+            if is_taped(new, ys):
                 raise Taped
-            return [t.native for t in states], [t.native for t in ys]
+            specs[:] = [t._spec for t in ys]
+            return [t.native for t in new], [t.native for t in ys]
 
         last, stacked = backend.control.scan(
             body, list(first), list(rows), count, reverse=reverse, unroll=unroll
         )
-        return last, stacked, ys
+        return last, stacked, specs
 
 
 def _length(name: str, tensors: Sequence[Tensor], structure: Structure, length: int | None) -> int:
