@@ -201,6 +201,38 @@ def of_the_net_in_the_body(net: Any, rows: Tensor, scan: Scan) -> Tensor:
     return ops.sum(last)
 
 
+def checkpointed(net: Any, rows: Tensor, scan: Scan) -> Tensor:
+    layer = em.checkpoint(lambda c, w: ops.tanh(c * w) @ net.v)
+    last, _ = scan(lambda c, x: (layer(c, net.w) + x, None), rows[0], rows)
+    return ops.sum(last)
+
+
+def compiled_in_the_body(net: Any, rows: Tensor, scan: Scan) -> Tensor:
+    layer = em.jit(lambda c, w: ops.tanh(c * w))
+    last, _ = scan(lambda c, x: (layer(c, net.w) + x, None), rows[0], rows)
+    return ops.sum(last)
+
+
+def branching(net: Any, rows: Tensor, scan: Scan) -> Tensor:
+    def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        c = ops.cond(ops.sum(x) > 0, lambda c: c * net.w, lambda c: ops.sin(c) + net.v[0], c)
+        return c, ops.vmap(lambda one: one * net.w[0])(c)
+
+    last, ys = scan(step, rows[0], rows)
+    return ops.sum(last) + ops.sum(ys)
+
+
+def views_of_parameters(net: Any, rows: Tensor, scan: Scan) -> Tensor:
+    row, turned = net.v[0], net.v.T
+
+    def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        c = ops.tanh(c * row + x @ turned) + net.v.T[1] * net.w[::-1]
+        return c, c[0]
+
+    last, ys = scan(step, _zeros(), rows)
+    return ops.sum(last) + ops.sum(ys)
+
+
 def backwards(net: Any, rows: Tensor, scan: Scan) -> Tensor:
     last, ys = scan(_tanh(net), _zeros(), rows, reverse=True, unroll=2)
     return ops.sum(last) + ops.sum(ys[0])
@@ -244,6 +276,10 @@ ONE_STEP: list[Case] = [
     with_its_own_gradient,
     a_gradient_in_the_body,
     of_the_net_in_the_body,
+    checkpointed,
+    compiled_in_the_body,
+    branching,
+    views_of_parameters,
     backwards,
     of_a_length,
     by_map_fn,
