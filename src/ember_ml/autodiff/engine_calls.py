@@ -20,7 +20,7 @@ from ember_ml.autodiff.compiling import state
 from ember_ml.autodiff.rules.table import joint_rule
 from ember_ml.autodiff.tape import Leaf, Node
 from ember_ml.backend.contract import Backend, NativeArray, Spec
-from ember_ml.backend.gradients import NESTING, Function
+from ember_ml.backend.gradients import NESTING, Function, PullBack
 from ember_ml.ops.random import replay
 from ember_ml.tensor import views
 from ember_ml.tensor.core import GradTensor, Tensor, fill
@@ -140,7 +140,6 @@ class Captured:
 def _looked_at(backend: Backend, loop: Loop) -> tuple[list[Tensor], Depends]:
     """The tensors that the body closes over, and what the results of the loop depend on."""
     captured = Captured()
-    rows = len(loop.rows)
     direct: Depends = []
 
     def look(natives: Natives) -> list[NativeArray]:
@@ -162,7 +161,7 @@ def _looked_at(backend: Backend, loop: Loop) -> tuple[list[Tensor], Depends]:
         return []
 
     backend.gradients.staged(look, [t.native for t in (*loop.first, *loop.rows)])
-    return list(captured.tensors.values()), _along(direct, len(loop.first), rows, loop.count)
+    return list(captured.tensors.values()), _along(direct, len(loop.first), loop.count)
 
 
 def _operand(native: NativeArray, spec: Spec) -> Tensor:
@@ -186,7 +185,7 @@ def _sources(x: Tensor, places: dict[Node, list[int]], start: int) -> frozenset[
     return frozenset(found)
 
 
-def _along(direct: Depends, carried: int, rows: int, count: int) -> Depends:
+def _along(direct: Depends, carried: int, count: int) -> Depends:
     """What the last carry and the stacked results depend on, by what those of one step do."""
     now = [frozenset((place,)) for place in range(carried)]
     stacked: list[set[int]] = [set() for _ in direct[carried:]]
@@ -283,9 +282,12 @@ class _Stage:
             for place, spec in enumerate(self._results)
         ]
 
-    def _pulled(self, natives: Natives, wanted: Sequence[int], given: Sequence[int]) -> Any:
+    def _pulled(
+        self, natives: Natives, wanted: Sequence[int], given: Sequence[int]
+    ) -> tuple[list[NativeArray], list[NativeArray], PullBack]:
         """Some results, the others, and the pull from the former to some of the inputs."""
-        inputs = list(natives)
+        inputs, backend = list(natives), self._backend
+        shapes = [tuple(natives[place].shape) for place in wanted]
 
         def part(chosen: Natives) -> tuple[list[NativeArray], list[NativeArray]]:
             for place, native in zip(wanted, chosen, strict=True):
@@ -294,7 +296,15 @@ class _Stage:
             rest = [native for place, native in enumerate(outs) if place not in given]
             return [outs[place] for place in given], rest
 
-        return self._backend.gradients.vjp(part, [natives[place] for place in wanted])
+        outs, others, pull = backend.gradients.vjp(part, [natives[place] for place in wanted])
+
+        def back(gradients: Natives) -> list[NativeArray]:
+            return [
+                backend.full(shape, 0, self._inputs[place]) if g is None else g
+                for g, shape, place in zip(pull(gradients), shapes, wanted, strict=True)
+            ]
+
+        return outs, others, back
 
     def pullback(self, wanted: Sequence[int], given: Sequence[int]) -> _Stage:
         """The gradients of some inputs as a function of all inputs and gradients of results."""
@@ -302,11 +312,7 @@ class _Stage:
 
         def run(natives: Natives) -> list[NativeArray]:
             _, _, back = self._pulled(natives[:count], wanted, given)
-            found = back(natives[count:])
-            return [
-                self._zeros(natives[place], place) if g is None else g
-                for place, g in zip(wanted, found, strict=True)
-            ]
+            return back(natives[count:])
 
         depends = []
         for place in wanted:
@@ -323,16 +329,6 @@ class _Stage:
             depends,
         )
 
-    def _zeros(self, like: Any, place: int) -> NativeArray:
-        return self._backend.full(tuple(like.shape), 0, self._inputs[place])
-
-    def parts(self, natives: Natives, tensors: Sequence[Tensor], wanted: Sequence[int]) -> Any:
-        """Gradients as the engine gave them as tensors; None there is for zeros."""
-        return [
-            fill(self._zeros(tensors[place], place) if g is None else g, self._inputs[place])
-            for place, g in zip(wanted, natives, strict=True)
-        ]
-
 
 @joint_rule(_KERNEL)
 def _pull(
@@ -343,7 +339,8 @@ def _pull(
     if any(type(x) is GradTensor for x in (*tensors, *seeds)):  # a walk that is recorded
         parts = stage.pullback(wanted, given).record([*tensors, *seeds])
     else:
-        parts = stage.parts(back([x.native for x in seeds]), tensors, wanted)
+        natives = back([x.native for x in seeds])
+        parts = [fill(n, tensors[place]._spec) for place, n in zip(wanted, natives, strict=True)]
     reached: set[int] = set()
     for place, one in zip(given, g, strict=True):
         if one is not None:
