@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ember_ml as em
@@ -16,286 +15,24 @@ from ember_ml import Tensor, nn, ops
 from ember_ml.autodiff import engine_calls, tape
 from ember_ml.errors import GradientError
 from ember_ml.nn.modules.batch_normalization import BatchNorm1d
+from tests.autodiff.scan_cases import (
+    ONE_STEP,
+    STEP_BY_STEP,
+    STEPS,
+    Calls,
+    Case,
+    Net,
+    Scan,
+    captured_leaves,
+    gradients_of,
+    near,
+    rows_of,
+    tanh_with,
+    zeros,
+)
 
-STEPS = 7
 # How often a body is looked at in one trace, at most, where its steps are not run one by one.
 LOOKS = 4
-
-
-class Net(nn.Module):
-    """Two parameters, and a buffer."""
-
-    def __init__(self) -> None:
-        self.w = nn.Parameter(ops.asarray([0.5, -0.3], dtype="float64"))
-        self.v = nn.Parameter(ops.asarray([[0.4, 0.1], [-0.2, 0.7]], dtype="float64"))
-        self.seen = nn.Buffer(ops.zeros((2,), dtype="float64"))
-
-
-def _rows(steps: int = STEPS) -> Tensor:
-    return ops.asarray(np.linspace(-1.0, 1.0, 2 * steps).reshape(steps, 2))
-
-
-class Calls:
-    """How often the body of a scan was called; it holds no body, whose tensors would stay."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def of(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        def body(carry: Any, x: Any) -> Any:
-            self.count += 1
-            return function(carry, x)
-
-        return body
-
-
-class Scan:
-    """ops.scan, which counts the calls of bodies."""
-
-    def __init__(self, bodies: list[Calls]) -> None:
-        self.bodies = bodies
-
-    def __call__(self, fn: Any, *args: Any, **options: Any) -> Any:
-        calls = self.counted()
-        return ops.scan(calls.of(fn), *args, **options)
-
-    def counted(self) -> Calls:
-        self.bodies.append(Calls())
-        return self.bodies[-1]
-
-
-def _near(found: Any, expected: Any) -> None:
-    first, one = em.tree.flatten(found)
-    second, other = em.tree.flatten(expected)
-    assert one == other
-    for a, b in zip(first, second, strict=True):
-        assert (a.dtype, a.shape, a.requires_grad) == (b.dtype, b.shape, b.requires_grad)
-        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-9, atol=1e-12)
-
-
-# --- Values and gradients -----------------------------------------------------------------------
-
-# Each takes the net, rows, and a scan to use, and gives a loss.
-Case = Callable[[Any, Tensor, Scan], Tensor]
-
-
-def _tanh(net: Any) -> Callable[[Any, Any], Any]:
-    def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        c = ops.tanh(c @ net.v + x * net.w)
-        return c, c * net.w
-
-    return step
-
-
-def _zeros() -> Tensor:
-    return ops.zeros((2,), dtype="float64")
-
-
-def captured_leaves(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    last, ys = scan(_tanh(net), _zeros(), rows)
-    return ops.sum(last) + ops.sum(ys * ys)
-
-
-def carry_and_rows(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    last, ys = scan(lambda c, x: (ops.sin(c) * x, c * x), net.w, rows @ net.v)
-    return ops.sum(last) + ops.sum(ys)
-
-
-def results_of_ops(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    w, v = ops.exp(net.w), net.v.T
-    last, _ = scan(lambda c, x: (ops.tanh(c @ v) + w * x, c), net.w * 2, rows)
-    return ops.sum(last)
-
-
-def containers(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    init = {"h": (_zeros(), [net.w]), "none": None}
-    xs = {"a": rows, "b": (rows @ net.v,)}
-
-    def step(c: Any, x: Any) -> tuple[Any, Any]:
-        h, (w,) = c["h"]
-        h = ops.tanh(h + x["a"] * w + x["b"][0])
-        return {"h": (h, [w * 0.9]), "none": None}, (h, {"sum": ops.sum(h)})
-
-    last, (hs, more) = scan(step, init, xs)
-    return ops.sum(last["h"][1][0]) + ops.sum(hs[2]) + ops.sum(more["sum"] ** 2)
-
-
-def whole_numbers(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    def step(c: Any, x: Any) -> tuple[Any, Any]:
-        i, h, flag = c
-        h = ops.where(flag, h * net.w + x["row"], h - x["row"] * x["n"])
-        return (i + 1, h, ops.logical_not(flag)), (i, ops.argmax(h), h)
-
-    xs = {"row": rows, "n": ops.arange(STEPS)}
-    (i, h, _), (counts, places, hs) = scan(step, (0, net.v[0], True), xs)
-    return ops.sum(h) * i + ops.sum(hs[:, 0] * counts) + ops.sum(places)
-
-
-def unused_results(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    _, ys = scan(lambda c, x: (c * net.w, (ops.sum(x * net.v), c * c)), net.w, rows)
-    return ops.sum(ys[0]) + ops.sum(net.w)
-
-
-def no_result_with_a_gradient(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    count, places = scan(lambda c, x: (c + 1, ops.argmax(x * net.w)), 0, rows @ net.v)
-    return ops.sum(net.w * count) + ops.sum(places)
-
-
-def two_in_a_row(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    last, ys = scan(_tanh(net), _zeros(), rows)
-    _, zs = scan(_tanh(net), last, ys)
-    return ops.sum(zs * zs)
-
-
-def within_another(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        last, ys = ops.scan(lambda d, y: (ops.sin(d * net.w + y), d), c, ops.stack([x, c, x]))
-        return last, ops.sum(ys * net.v[0])
-
-    last, ys = scan(step, _zeros(), rows)
-    return ops.sum(last) + ops.sum(ys)
-
-
-def returned_as_they_are(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    last, ys = scan(lambda c, x: (net.w, (c, net.v, x)), _zeros(), rows)
-    return ops.sum(last * last) + sum(ops.sum(y * y) for y in ys)
-
-
-def cut_off(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    """Constants within the body, and the same tensor as a constant from outside."""
-    outside = net.w.detach()
-
-    def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        fixed = em.stop_gradient(c) + net.w.detach()
-        return c * net.w + x * outside + fixed, c.detach() * net.v[0]
-
-    last, ys = scan(step, _zeros(), rows)
-    return ops.sum(last) + ops.sum(ys)
-
-
-def with_its_own_gradient(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    @em.custom_gradient
-    def clipped(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        return x * 1.0, lambda g: ops.clip(g, -0.1, 0.1)
-
-    last, _ = scan(lambda c, x: (clipped(ops.tanh(c @ net.v)) + x * net.w, None), _zeros(), rows)
-    return ops.sum(last)
-
-
-def a_gradient_in_the_body(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    """Steps along a gradient, whose length is learned."""
-
-    def slope(c: Tensor, x: Tensor) -> Tensor:
-        return em.grad(lambda c: ops.sum((c @ net.v - x) ** 2))(c)
-
-    last, _ = scan(lambda c, x: (c - 0.1 * net.w * slope(c, x), None), net.w, rows)
-    return ops.sum(last * last)
-
-
-def of_the_net_in_the_body(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    def step(c: Tensor, x: Tensor) -> tuple[Tensor, None]:
-        loss, grads = em.value_and_grad(lambda net: ops.sum(net.w * net.v[0]) ** 2)(net)
-        return c * net.w + x * grads.w + loss, None
-
-    last, _ = scan(step, net.v[0], rows)
-    return ops.sum(last)
-
-
-def checkpointed(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    layer = em.checkpoint(lambda c, w: ops.tanh(c * w) @ net.v)
-    last, _ = scan(lambda c, x: (layer(c, net.w) + x, None), rows[0], rows)
-    return ops.sum(last)
-
-
-def compiled_in_the_body(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    layer = em.jit(lambda c, w: ops.tanh(c * w))
-    last, _ = scan(lambda c, x: (layer(c, net.w) + x, None), rows[0], rows)
-    return ops.sum(last)
-
-
-def branching(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        c = ops.cond(ops.sum(x) > 0, lambda c: c * net.w, lambda c: ops.sin(c) + net.v[0], c)
-        return c, ops.vmap(lambda one: one * net.w[0])(c)
-
-    last, ys = scan(step, rows[0], rows)
-    return ops.sum(last) + ops.sum(ys)
-
-
-def views_of_parameters(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    row, turned = net.v[0], net.v.T
-
-    def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        c = ops.tanh(c * row + x @ turned) + net.v.T[1] * net.w[::-1]
-        return c, c[0]
-
-    last, ys = scan(step, _zeros(), rows)
-    return ops.sum(last) + ops.sum(ys)
-
-
-def backwards(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    last, ys = scan(_tanh(net), _zeros(), rows, reverse=True, unroll=2)
-    return ops.sum(last) + ops.sum(ys[0])
-
-
-def of_a_length(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    last, ys = scan(lambda c, _: (ops.sin(c * net.w), ops.sum(c @ net.v)), rows[0], length=STEPS)
-    return ops.sum(last) + ops.sum(ys)
-
-
-def by_map_fn(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    body = scan.counted().of(lambda _, x: ops.tanh(x @ net.v))
-    found = ops.map_fn(lambda x: body(None, x), rows * net.w)
-    return ops.sum(found * found)
-
-
-def by_fori_loop(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    body = scan.counted().of(lambda i, c: {"h": ops.sin(c["h"] * net.w + i), "v": c["v"]})
-    last = ops.fori_loop(2, 2 + STEPS, body, {"h": rows[0], "v": net.v})
-    return ops.sum(last["h"]) + ops.sum(last["v"] ** 2)
-
-
-def complex_numbers(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    turn = ops.exp(ops.astype(net.w, "complex128") * 1j)
-    last, ys = scan(lambda c, x: (c * turn + x, c * c), ops.astype(net.v[0], "complex128"), rows)
-    return ops.sum(ops.abs(last) ** 2) + ops.sum(ops.imag(ys))
-
-
-ONE_STEP: list[Case] = [
-    captured_leaves,
-    carry_and_rows,
-    results_of_ops,
-    containers,
-    whole_numbers,
-    unused_results,
-    no_result_with_a_gradient,
-    two_in_a_row,
-    within_another,
-    returned_as_they_are,
-    cut_off,
-    with_its_own_gradient,
-    a_gradient_in_the_body,
-    of_the_net_in_the_body,
-    checkpointed,
-    compiled_in_the_body,
-    branching,
-    views_of_parameters,
-    backwards,
-    of_a_length,
-    by_map_fn,
-    by_fori_loop,
-    complex_numbers,
-]
-
-
-def _gradients(case: Case, net: Any, bodies: list[Calls]) -> Callable[[Tensor], Any]:
-    def run(rows: Tensor) -> Any:
-        # What a case has no use for has zeros here; which those are is compared elsewhere.
-        differentiated = em.value_and_grad(case, allow_unused=True)
-        loss, grads = differentiated(net, rows, Scan(bodies))
-        return loss, list(grads.parameters())
-
-    return run
 
 
 @pytest.mark.parametrize("case", ONE_STEP, ids=lambda case: case.__name__)
@@ -303,13 +40,13 @@ def _gradients(case: Case, net: Any, bodies: list[Calls]) -> Callable[[Tensor], 
 def test_gradients_are_those_of_single_steps(backend: str, case: Case) -> None:
     with em.use_backend(backend):
         net, bodies = Net(), list[Calls]()
-        rows = _rows()
-        expected = _gradients(case, net, bodies)(rows)
+        rows = rows_of()
+        expected = gradients_of(case, net, bodies)(rows)
         assert all(body.count >= STEPS for body in bodies)
         bodies.clear()
-        compiled = em.jit(_gradients(case, net, bodies), state=[net])
+        compiled = em.jit(gradients_of(case, net, bodies), state=[net])
         for _ in range(2):
-            _near(compiled(rows), expected)
+            near(compiled(rows), expected)
         assert bodies, "it was traced"
         assert max(body.count for body in bodies) <= LOOKS
 
@@ -318,56 +55,8 @@ def test_gradients_are_those_of_single_steps(backend: str, case: Case) -> None:
 def test_other_engines_do_as_ever(backend: str) -> None:
     with em.use_backend(backend):
         net = Net()
-        expected = _gradients(captured_leaves, net, [])(_rows(3))
-        _near(em.jit(_gradients(captured_leaves, net, []), state=[net])(_rows(3)), expected)
-
-
-# --- What goes step by step as before -----------------------------------------------------------
-
-
-def drawing(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        c = ops.tanh(c * net.w + ops.random.normal((2,), dtype="float64"))
-        return c, c
-
-    _, ys = scan(step, net.v[0], rows)
-    return ops.sum(ys * ys)
-
-
-def partly_recorded(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    def step(c: Tensor, x: Tensor) -> tuple[Tensor, None]:
-        with em.no_grad():
-            scale = c * net.w
-        return c * net.w + scale * x, None
-
-    last, _ = scan(step, net.v[0], rows)
-    return ops.sum(last)
-
-
-def writing_in_place(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    def step(c: Tensor, x: Tensor) -> tuple[Tensor, None]:
-        net.seen += x
-        return c * net.w + net.seen, None
-
-    last, _ = scan(step, net.v[0], rows)
-    return ops.sum(last)
-
-
-def putting_another(net: Any, rows: Tensor, scan: Scan) -> Tensor:
-    def step(c: Tensor, x: Tensor) -> tuple[Tensor, None]:
-        net.seen = net.seen * 0.5 + x
-        return c * net.w + net.seen, None
-
-    last, _ = scan(step, net.v[0], rows)
-    return ops.sum(last)
-
-
-STEP_BY_STEP: list[Case] = [
-    drawing,
-    partly_recorded,
-    writing_in_place,
-    putting_another,
-]
+        expected = gradients_of(captured_leaves, net, [])(rows_of(3))
+        near(em.jit(gradients_of(captured_leaves, net, []), state=[net])(rows_of(3)), expected)
 
 
 @pytest.mark.parametrize("case", STEP_BY_STEP, ids=lambda case: case.__name__)
@@ -376,13 +65,13 @@ def test_bodies_that_are_run_for_each_step(case: Case, monkeypatch: pytest.Monke
     with em.use_backend("jax"):
         results = []
         for stages in (False, True):
-            monkeypatch.setattr(type(_rows()._spec.backend.gradients), "stages", stages)
+            monkeypatch.setattr(type(rows_of()._spec.backend.gradients), "stages", stages)
             ops.random.set_seed(3)
             net, bodies = Net(), list[Calls]()
-            compiled = em.jit(_gradients(case, net, bodies), state=[net])
-            results.append((compiled(_rows()), compiled(_rows()), net.seen))
+            compiled = em.jit(gradients_of(case, net, bodies), state=[net])
+            results.append((compiled(rows_of()), compiled(rows_of()), net.seen))
             assert max(body.count for body in bodies) >= STEPS
-        _near(results[1], results[0])
+        near(results[1], results[0])
 
 
 # --- Derivatives of derivatives -----------------------------------------------------------------
@@ -421,13 +110,13 @@ def test_derivatives_of_all_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_calls._Stage, "pullback", noted)
     with em.use_backend("jax"):
         w = Tensor(ops.asarray([0.5, -0.3], dtype="float64"), requires_grad=True)
-        rows = _rows(3)
+        rows = rows_of(3)
         expected = em.tree.map(lambda x: x.detach(), _of_second_order(w, rows))
         compiled = em.jit(
             lambda w, rows: em.tree.map(lambda x: x.detach(), _of_second_order(w, rows))
         )
         assert not pulled
-        _near(compiled(w, rows), expected)
+        near(compiled(w, rows), expected)
         assert pulled, "the pull is a call of its own where it is differentiated"
 
 
@@ -445,8 +134,8 @@ def test_backward_that_can_be_differentiated() -> None:
             net.zero_grad()
             return found
 
-        expected = penalty(_rows(3))
-        _near(em.jit(penalty, state=[net])(_rows(3)), expected)
+        expected = penalty(rows_of(3))
+        near(em.jit(penalty, state=[net])(rows_of(3)), expected)
 
 
 # --- As a part of compiled training -------------------------------------------------------------
@@ -464,7 +153,7 @@ def test_a_record_that_is_kept() -> None:
             loss.backward()
             return net.w.grad - 2 * once
 
-        assert ops.max(ops.abs(em.jit(twice, state=[net])(_rows(3)))).item() < 1e-12
+        assert ops.max(ops.abs(em.jit(twice, state=[net])(rows_of(3)))).item() < 1e-12
 
 
 def test_backward_within_a_compiled_function() -> None:
@@ -479,8 +168,8 @@ def test_backward_within_a_compiled_function() -> None:
 
         compiled = em.jit(lambda rows: step(net, rows, Scan(bodies)), state=[net])
         for _ in range(2):  # gradients add up
-            _near(compiled(_rows()), step(eager, _rows(), Scan([])))
-            _near([net.w.grad, net.v.grad], [eager.w.grad, eager.v.grad])
+            near(compiled(rows_of()), step(eager, rows_of(), Scan([])))
+            near([net.w.grad, net.v.grad], [eager.w.grad, eager.v.grad])
         assert max(body.count for body in bodies) <= LOOKS
 
 
@@ -492,7 +181,7 @@ class Normed(nn.Module):
         self.net = Net()
 
     def forward(self, rows: Tensor) -> Tensor:
-        last, ys = ops.scan(_tanh(self.net), _zeros(), self.norm(rows))
+        last, ys = ops.scan(tanh_with(self.net), zeros(), self.norm(rows))
         return ops.sum(last) + ops.sum(ys)
 
 
@@ -510,8 +199,8 @@ def test_buffers_that_are_written_outside() -> None:
 
         compiled = em.jit(lambda rows: step(net, rows), state=[net])
         for _ in range(3):
-            _near(compiled(_rows()), step(eager, _rows()))
-            _near(list(net.state_dict().values()), list(eager.state_dict().values()))
+            near(compiled(rows_of()), step(eager, rows_of()))
+            near(list(net.state_dict().values()), list(eager.state_dict().values()))
         assert compiled.traces == 1
 
 
@@ -534,11 +223,11 @@ def test_what_a_result_does_not_depend_on() -> None:
             return lambda rows: em.value_and_grad(loss)(net, rows)[0]
 
         for run in (em.jit(through(2), state=[net]), through(2)):
-            run(_rows(3))
+            run(rows_of(3))
         for which in (0, 3):
             for run in (em.jit(through(which), state=[net]), through(which)):
                 with pytest.raises(GradientError, match="does not depend on"):
-                    run(_rows(3))
+                    run(rows_of(3))
 
 
 # --- The program --------------------------------------------------------------------------------
@@ -561,7 +250,7 @@ def _length_of_program(steps: int, monkeypatch: pytest.MonkeyPatch) -> int:
     with monkeypatch.context() as patch:
         patch.setattr(jax, "make_jaxpr", made)
         net = Net()
-        em.jit(_gradients(captured_leaves, net, []), state=[net])(_rows(steps))
+        em.jit(gradients_of(captured_leaves, net, []), state=[net])(rows_of(steps))
     return lengths[-1]  # the last is of the whole
 
 
@@ -575,9 +264,9 @@ def test_nothing_is_kept_of_a_trace() -> None:
 
     with em.use_backend("jax"):
         net = Net()
-        compiled = em.jit(_gradients(captured_leaves, net, []), state=[net])
+        compiled = em.jit(gradients_of(captured_leaves, net, []), state=[net])
         with jax.checking_leaks():
-            compiled(_rows())
+            compiled(rows_of())
         assert all(isinstance(x.native, jax.Array) and x.numpy().size for x in net.parameters())
         assert tape.CAPTURED.get() is None
 
@@ -607,7 +296,7 @@ def test_an_error_in_the_body_leaves_all_as_it_was() -> None:
         for fail_at in (0, 1):  # noqa: B007 - the function reads it
             compiled = em.jit(run, state=[net])
             with pytest.raises(RuntimeError):
-                compiled(_rows())
+                compiled(rows_of())
             for x, native in zip(net.parameters(), natives, strict=True):
                 assert x.native is native
                 assert x.requires_grad
@@ -622,5 +311,5 @@ def test_it_is_for_compiled_functions_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
     with em.use_backend("jax"):
         monkeypatch.setattr(engine_calls, "_staged", refuse)
-        loss, _ = _gradients(captured_leaves, Net(), [])(_rows())
+        loss, _ = gradients_of(captured_leaves, Net(), [])(rows_of())
         assert loss.shape == ()
