@@ -74,6 +74,9 @@ def pull_back(
     they are: they count as leaves.
     """
     targets = None if wanted is None else frozenset(wanted)
+    captured = tape.CAPTURED.get()
+    if captured is not None:
+        captured.require_inner(targets)
     if create:
         with np.errstate(all="ignore"):
             if tape.is_grad_enabled():

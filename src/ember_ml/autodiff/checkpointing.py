@@ -245,6 +245,8 @@ class _Run:
     # --- On the tape ------------------------------------------------------------------------
 
     def _by_tape(self, tensors: list[Tensor]) -> Any:
+        if (captured := tape.CAPTURED.get()) is not None:
+            captured.take(tensors)
         start = tape._next_order()
         since = writes.STATE.serial
         natives = [t.native for t in tensors]

@@ -71,6 +71,8 @@ class Rule(NamedTuple):
 _RECORDING: Final[ContextVar[bool]] = ContextVar("ember_ml recording", default=True)
 # What makes the nodes, a memory.offloading.Keeper; None for Node itself.
 KEEPER: Final[ContextVar[Any]] = ContextVar("ember_ml keeper", default=None)
+# What looks at the operands of recorded ops, an engine_calls.Captured; None for nothing.
+CAPTURED: Final[ContextVar[Any]] = ContextVar("ember_ml captured", default=None)
 _WRITES: Final = writes.STATE
 _next_order: Final = count().__next__
 # Rules by the name of the kernel; filled by ember_ml.autodiff.rules when the first is asked for.
@@ -304,6 +306,8 @@ def recorded(
     """
     if spec.records:
         return _as_torch_says(native, spec)
+    if _BLOCKS.open and (captured := CAPTURED.get()) is not None:
+        captured.take(inputs)
     if not _RECORDING.get() or not spec.inexact:
         return fill(native, spec)
     rule = RULES.get(name) or _rule(name)
@@ -332,6 +336,8 @@ def recorded_many(
     first = results[0][1] if results else None
     if first is None or first.backend.records:
         return tuple([_as_torch_says(native, spec) for native, spec in results])
+    if _BLOCKS.open and (captured := CAPTURED.get()) is not None:
+        captured.take(inputs)
     if not _RECORDING.get():
         return tuple(fill(native, spec) for native, spec in results)
     rule = RULES.get(name) or _rule(name)
@@ -434,19 +440,23 @@ def _in_task() -> bool:
 
 
 class keeping:
-    """A block in which something else than Node makes the nodes; None for Node again."""
+    """A block in which something else than Node makes the nodes; None for Node again.
 
-    def __init__(self, keeper: Any) -> None:
+    Or one in which something looks at operands: `variable` is KEEPER or CAPTURED.
+    """
+
+    def __init__(self, keeper: Any, variable: ContextVar[Any] = KEEPER) -> None:
         self._keeper = keeper
+        self._variable = variable
         self._tokens: list[Token[Any]] = []
 
     def __enter__(self) -> None:
         with _LOCK:
             _BLOCKS.open += 1
-        self._tokens.append(KEEPER.set(self._keeper))
+        self._tokens.append(self._variable.set(self._keeper))
 
     def __exit__(self, *failure: object) -> None:
-        KEEPER.reset(self._tokens.pop())
+        self._variable.reset(self._tokens.pop())
         with _LOCK:
             _BLOCKS.open -= 1
 

@@ -69,6 +69,8 @@ class Gradients:
     transforms: bool = False
     # True where `vjp` and `jvp` exist as well.
     transforms_all: bool = False
+    # True where `staged` exists as well.
+    stages: bool = False
     # True where an array has values, and does not tell, while a function of it is transformed.
     hides: bool = False
 
@@ -104,6 +106,12 @@ class Gradients:
 
     def each(self, function: Function, rows: Natives) -> list[Any]:
         """What a function gives for each row of some arrays, stacked; None for what it lacks."""
+        raise NotImplementedError
+
+    def staged(self, function: Function, natives: Natives) -> Function:
+        """What a function does to arrays like these, as a function that can be run and
+        differentiated in its place; the function itself is run once, now.
+        """
         raise NotImplementedError
 
     def transforming(self, natives: Natives) -> bool:

@@ -7,7 +7,9 @@ memory are one array here, the root: that of their storage.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 from ember_ml import tree
@@ -20,11 +22,25 @@ from ember_ml.tensor import views
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.tensor.storage import Storage, Window
 
-__all__ = ["Picture", "Root", "State", "picture", "put", "same"]
+__all__ = ["TRACED", "Picture", "Root", "State", "picture", "put", "same", "tracing"]
 
 
 # Classes of which every value has a hash, and no tensors: most attributes of a module.
 _PLAIN: Final = frozenset((bool, int, str, type(None)))
+
+
+# The trees and objects that are the state of the function that is being traced; None outside.
+TRACED: Final[ContextVar[Sequence[Any] | None]] = ContextVar("ember_ml traced", default=None)
+
+
+@contextmanager
+def tracing(trees: Sequence[Any]) -> Iterator[None]:
+    """A block in which a function with this state is traced."""
+    token = TRACED.set(trees)
+    try:
+        yield
+    finally:
+        TRACED.reset(token)
 
 
 class Root:

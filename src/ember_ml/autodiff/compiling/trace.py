@@ -10,7 +10,15 @@ from ember_ml import dtypes, tree
 from ember_ml.autodiff.compiling import arguments, draws
 from ember_ml.autodiff.compiling.captured import Reference, tensors_in
 from ember_ml.autodiff.compiling.program import Program
-from ember_ml.autodiff.compiling.state import Picture, Root, State, picture, put, same
+from ember_ml.autodiff.compiling.state import (
+    Picture,
+    Root,
+    State,
+    picture,
+    put,
+    same,
+    tracing,
+)
 from ember_ml.backend.compiling import FROM_OUTSIDE, Plan, outlived, under_trace
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.errors import GradientError, TraceError
@@ -164,7 +172,7 @@ class Trace:
         try:
             if self._is_traced:  # again, for a gradient
                 self._return()
-            with under_trace() as journal, draws.scope(streams[0]):
+            with under_trace() as journal, draws.scope(streams[0]), tracing(trees):
                 for root, native, grad in zip(roots, firsts, grads, strict=True):
                     installed.append(root)
                     root.install(own(native, root.leaf), grad)

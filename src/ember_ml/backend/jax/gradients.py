@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
+from jax.extend.core import jaxpr_as_fun
 
 from ember_ml.backend.gradients import (
     Function,
@@ -35,6 +36,7 @@ class JaxGradients(Gradients):
 
     transforms = True
     transforms_all = True
+    stages = True
 
     def value_and_grad(self, function: Function, natives: Natives) -> tuple[list[Any], list[Any]]:
         notes = _Notes(len(natives))
@@ -80,6 +82,10 @@ class JaxGradients(Gradients):
 
     def each(self, function: Function, rows: Natives) -> list[Any]:
         return list(jax.vmap(function)(list(rows)))
+
+    def staged(self, function: Function, natives: Natives) -> Function:
+        run = jaxpr_as_fun(jax.make_jaxpr(lambda *given: function(given))(*natives))
+        return lambda given: list(run(*given))
 
     def transforming(self, natives: Natives) -> bool:
         return super().transforming(natives) or any(isinstance(n, Tracer) for n in natives)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, NativeArray, Spec
@@ -15,6 +15,9 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
 from ember_ml.tree import Tree
 from ember_ml.typing import TensorLike
+
+if TYPE_CHECKING:
+    from ember_ml.backend.control import Natives
 
 __all__ = ["fori_loop", "while_loop"]
 
@@ -109,13 +112,12 @@ def fori_loop(
         counted: C = state[2]
         return counted
     count = max(end - begin, 0)
-    natives = [t.native for t in carry.first]
-    if count and not is_taped(carry.first) and backend.control.loops(natives, count):
-        try:
-            found: C = carry.tree(_compiled(carry, natives, body_fn, begin, spec, count))
-            return found
-        except Taped:  # step by step
-            pass
+    if count and backend.control.loops([t.native for t in carry.first], count):
+        index = fill(backend.full((), begin, spec), spec)
+        found = _in_the_engine(carry, index, body_fn, count)
+        if found is not None:
+            whole: C = carry.tree(found)
+            return whole
     state_ = carry.first
     for i in range(begin, end):
         index = fill(backend.full((), i, spec), spec)
@@ -124,31 +126,44 @@ def fori_loop(
     return out
 
 
-def _compiled(
-    carry: Carry,
-    natives: list[NativeArray],
-    body_fn: Callable[[Tensor, Any], Any],
-    begin: int,
-    spec: Spec,
-    count: int,
-) -> list[Tensor]:
-    """A loop of known length that the engine runs, and can differentiate."""
-    results: list[Tensor] = []
-    first = carry.backend.full((), begin, spec)
-
-    def body(
-        state: list[NativeArray], rows: list[NativeArray]
-    ) -> tuple[list[NativeArray], list[NativeArray]]:
-        index = fill(state[0], spec)
-        tensors = carry.wrapped(state[1:], results)
-        results[:] = carry.accept(body_fn(index, carry.tree(tensors)), "body_fn")
-        if is_taped(results):
-            raise Taped
-        return [(index + 1).native, *(t.native for t in results)], []
+def _in_the_engine(
+    carry: Carry, index: Tensor, body_fn: Callable[[Tensor, Any], Any], count: int
+) -> list[Tensor] | None:
+    """A loop of known length that the engine runs, and can differentiate; None where our tape is to
+    record each step.
+    """
+    from ember_ml.autodiff import engine_calls
 
     control = carry.backend.control
-    found, _ = control.scan(body, [first, *natives], [], count, reverse=False, unroll=1)
-    return carry.wrapped(found[1:], results)
+
+    def step(state: Sequence[Tensor], row: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        i, *inner = state
+        return [i + 1, *carry.accept(body_fn(i, carry.tree(inner)), "body_fn")], []
+
+    def body(state: Natives, row: Natives) -> tuple[list[NativeArray], list[NativeArray]]:
+        inner = carry.wrapped(state[1:], carry.first)
+        new, _ = step([fill(state[0], index._spec), *inner], [])
+        if is_taped(new):
+            raise Taped
+        return [t.native for t in new], []
+
+    def run(
+        first: Natives, rows: Natives
+    ) -> tuple[list[NativeArray], list[NativeArray], list[Spec]]:
+        last, _ = control.scan(body, list(first), [], count, reverse=False, unroll=1)
+        return last, [], []
+
+    first = [index, *carry.first]
+    found = engine_calls.record(carry.backend, engine_calls.Loop(first, [], count, step, run))
+    if found is not None:
+        return found[0][1:]
+    if is_taped(carry.first):
+        return None
+    try:
+        last, _, _ = run([t.native for t in first], [])
+    except Taped:
+        return None
+    return carry.wrapped(last[1:], carry.first)
 
 
 def _bound(value: TensorLike, backend: Backend, what: str) -> int | Tensor:

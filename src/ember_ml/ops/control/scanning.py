@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ember_ml import tree
-from ember_ml.backend.contract import Backend, NativeArray
+from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import manipulation
 from ember_ml.ops.axes import axis_of, integer_of
@@ -16,6 +16,7 @@ from ember_ml.ops.control.trees import (
     Taped,
     backend_of,
     is_taped,
+    made,
     owned,
     part,
     rows_of,
@@ -26,6 +27,9 @@ from ember_ml.ops.control.trees import (
 from ember_ml.ops.registry import op
 from ember_ml.tensor.core import Tensor
 from ember_ml.tree import Structure, Tree
+
+if TYPE_CHECKING:
+    from ember_ml.backend.control import Natives
 
 __all__ = ["associative_scan", "map_fn", "scan"]
 
@@ -80,11 +84,15 @@ def _scan(
     count = _length(name, tensors, structure, length)
     steps = _Steps(name, fn, carry, tensors, structure)
     natives = [t.native for t in (*carry.first, *tensors)]
-    if not is_taped(carry.first, tensors) and backend.control.loops(natives, count):
-        try:
-            return steps.compiled(count, reverse, unroll)
-        except Taped:  # step by step
-            pass
+    if backend.control.loops(natives, count):
+        found = steps.recorded(count, reverse, unroll)
+        if found is not None:
+            return found
+        if not is_taped(carry.first, tensors):
+            try:
+                return steps.compiled(count, reverse, unroll)
+            except Taped:  # step by step
+                pass
     if not count:
         return carry.tree(carry.first), steps.nothing()
     columns = [rows_of(t) for t in tensors]
@@ -113,6 +121,8 @@ class _Steps:
         self._carry = carry
         self._tensors = tensors
         self._structure = structure
+        # Of the results of a step, once one was run.
+        self._made = tree.LEAF
 
     def step(self, state: Sequence[Tensor], row: Sequence[Tensor]) -> tuple[list[Tensor], Tree]:
         """One step on tensors."""
@@ -135,32 +145,57 @@ class _Steps:
 
     def compiled(self, count: int, reverse: bool, unroll: int) -> tuple[Tree, Tree]:
         """All steps as one loop of the engine."""
+        carry = self._carry
+        first, rows = [t.native for t in carry.first], [t.native for t in self._tensors]
+        last, stacked, specs = self._run(first, rows, count, reverse, unroll)
+        ys = [made(native, spec) for native, spec in zip(stacked, specs, strict=True)]
+        return carry.tree(carry.wrapped(last, carry.first)), self._stacked(ys)
+
+    def recorded(self, count: int, reverse: bool, unroll: int) -> tuple[Tree, Tree] | None:
+        """The same as one step on the tape; None where there is none, or must be many."""
+        from ember_ml.autodiff import engine_calls
+
         carry, backend = self._carry, self._carry.backend
-        states: list[Tensor] = []
-        ys: list[Tensor] = []
-        shapes: list[Structure] = []
+
+        def step(state: list[Tensor], row: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+            new, y = self.step(state, row)
+            return new, tensors_of(self._name, y, backend, "result")[0]
+
+        def run(
+            first: Natives, rows: Natives
+        ) -> tuple[list[NativeArray], list[NativeArray], list[Spec]]:
+            return self._run(first, rows, count, reverse, unroll)
+
+        loop = engine_calls.Loop(carry.first, self._tensors, count, step, run)
+        found = engine_calls.record(backend, loop)
+        return None if found is None else (carry.tree(found[0]), self._stacked(found[1]))
+
+    def _stacked(self, tensors: Sequence[Tensor]) -> Tree:
+        """Stacked results as the tree that the steps gave."""
+        return tree.unflatten(self._made, tensors)
+
+    def _run(
+        self, first: Natives, rows: Natives, count: int, reverse: bool, unroll: int
+    ) -> tuple[list[NativeArray], list[NativeArray], list[Spec]]:
+        """The last carry of the engine's loop, the stacked results, and their specs."""
+        carry, backend = self._carry, self._carry.backend
+        specs: list[Spec] = []  # and no tensors: JAX keeps the body for a while
 
         def body(
             state: list[NativeArray], row: list[NativeArray]
         ) -> tuple[list[NativeArray], list[NativeArray]]:
             inner = wrapped(row, self._tensors)
-            states[:], y = self.step(carry.wrapped(state, states), inner)
-            ys[:], structure = tensors_of(self._name, y, backend, "result")
-            shapes[:] = [structure]
-            if is_taped(states, ys):
+            new, y = self.step(carry.wrapped(state, carry.first), inner)
+            ys, self._made = tensors_of(self._name, y, backend, "result")
+            if is_taped(new, ys):
                 raise Taped
-            return [t.native for t in states], [t.native for t in ys]
+            specs[:] = [t._spec for t in ys]
+            return [t.native for t in new], [t.native for t in ys]
 
         last, stacked = backend.control.scan(
-            body,
-            [t.native for t in carry.first],
-            [t.native for t in self._tensors],
-            count,
-            reverse=reverse,
-            unroll=unroll,
+            body, list(first), list(rows), count, reverse=reverse, unroll=unroll
         )
-        out = wrapped(stacked, ys)
-        return carry.tree(carry.wrapped(last, states)), tree.unflatten(shapes[0], out)
+        return last, stacked, specs
 
 
 def _length(name: str, tensors: Sequence[Tensor], structure: Structure, length: int | None) -> int:

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-__all__ = ["Draws", "noted", "repeated", "taken"]
+from ember_ml.errors import UnsupportedOpError
+
+__all__ = ["Draws", "noted", "refused", "repeated", "taken"]
 
 # A source, and what of it is counted.
 Counted = tuple[object, str]
@@ -26,7 +28,7 @@ class _Noting:
 
     __slots__ = ("draws", "outer")
 
-    def __init__(self, draws: Draws, outer: _Noting | _Repeating | None) -> None:
+    def __init__(self, draws: Draws, outer: _Noting | _Repeating | _Refusing | None) -> None:
         self.draws = draws
         self.outer = outer
 
@@ -52,7 +54,17 @@ class _Repeating:
         return number
 
 
-_SCOPE: Final[ContextVar[_Noting | _Repeating | None]] = ContextVar("ember_ml draws", default=None)
+class _Refusing:
+    """Lets no draws happen."""
+
+    __slots__ = ()
+
+    def take(self, counted: Counted, calls: int, advance: Advance) -> int:
+        raise UnsupportedOpError("no random numbers can be drawn here")
+
+
+_Scope = _Noting | _Repeating | _Refusing
+_SCOPE: Final[ContextVar[_Scope | None]] = ContextVar("ember_ml draws", default=None)
 
 
 def taken(counted: Counted, calls: int, advance: Advance) -> int:
@@ -75,6 +87,16 @@ def noted(draws: Draws) -> Iterator[None]:
 def repeated(draws: Draws) -> Iterator[None]:
     """Give the draws within the block the numbers that they had where they were noted."""
     token = _SCOPE.set(_Repeating(draws))
+    try:
+        yield
+    finally:
+        _SCOPE.reset(token)
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Raise an error at the first draw within the block; no source is moved."""
+    token = _SCOPE.set(_Refusing())
     try:
         yield
     finally:
