@@ -64,7 +64,7 @@ class TestRunTime:
 
     def test_instances_are_no_larger(self) -> None:
         class Bare:
-            __slots__ = ("__weakref__", "_home", "_node", "_spec", "native")
+            __slots__ = ("__weakref__", "_home", "_node", "_role", "_spec", "native")
 
         x = ops.ones(2)
         assert fill(x.native, x._spec).__sizeof__() == Bare().__sizeof__()

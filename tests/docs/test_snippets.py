@@ -92,6 +92,7 @@ def run_page(page: Path) -> None:
     module = sys.modules["page"] = ModuleType("page")
     try:
         with em.use_backend("numpy"):
+            em.ops.random.set_seed(0)  # this thread's: what a page draws is the same in every run
             for snippet in snippets(page):
                 try:
                     execute(snippet, vars(module))
