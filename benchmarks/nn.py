@@ -504,7 +504,7 @@ def generation(backend: str) -> list[Measure]:
     if theirs() != ours():
         raise AssertionError("the two programs give other tokens")
     limit = LIMITS["generation"]["torch"]
-    return [Measure("torch generation of 64 tokens", theirs, ours, limit=limit, rounds=9)]
+    return [Measure("torch generation of 64 tokens", theirs, ours, limit=limit, rounds=25)]
 
 
 # What Decoder calls the parameters of `weights`.

@@ -168,7 +168,9 @@ class Decoder(ConfigModel[DecoderConfig]):
         seen = None if mask is None else ops.expand_dims(convert.to_tensor(mask, home), axis=1)
         x = self.token_embedding(ids)
         if self.position_embedding is not None:
-            x = x + self.position_embedding(self._places(ids, caches) if places is None else places)
+            x = x + (
+                self._learned(ids, caches) if places is None else self.position_embedding(places)
+            )
             places = None
         if self.dropout is not None:
             x = self.dropout(x)
@@ -176,17 +178,21 @@ class Decoder(ConfigModel[DecoderConfig]):
             x = layer(x, seen, None if caches is None else caches[number], places)
         return self.norm(x)  # type: ignore[no-any-return]  # __call__ gives what forward gives
 
-    def _places(self, ids: Tensor, caches: list[nn.KVCache] | None) -> Tensor:
+    def _learned(self, ids: Tensor, caches: list[nn.KVCache] | None) -> Tensor:
+        """What was learned of the places of these tokens."""
+        assert self.position_embedding is not None  # asked by who calls
         length = ids.shape[1]
         start = caches[0].start if caches else 0
         if isinstance(start, Tensor):
-            return beside(ids, np.arange(length)) + start
+            found: Tensor = self.position_embedding(beside(ids, np.arange(length)) + start)
+            return found
         if start + length > self.config.max_length:
             raise ShapeError(
                 f"Decoder(max_length={self.config.max_length}) got {start + length} tokens; "
                 f"places beyond were not learned"
             )
-        return beside(ids, np.arange(start, start + length))
+        table: Tensor = self.position_embedding.weight
+        return table[start : start + length]
 
     def make_caches(self, batch: int, max_length: int) -> list[nn.KVCache]:
         """Empty caches, one for each layer."""
