@@ -64,6 +64,14 @@ def test_autoencoder(backend: str, capsys: pytest.CaptureFixture[str], tmp_path:
     assert is_picture(tmp_path / "a.png")
 
 
+def test_liquid_control(backend: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "pole.png"
+    text = run("liquid_control", backend, capsys, "--steps", "2", "--plot", str(path))
+    for row in ("nobody", "the controller", "the network"):
+        assert row in text
+    assert is_picture(path)
+
+
 def test_every_example_says_how_it_is_run() -> None:
     for path in EXAMPLES.glob("*.py"):
         assert f"python examples/{path.name}" in path.read_text().split('"""')[1], path.name

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -434,63 +432,3 @@ def test_descent_by_hand_learns_a_sine(backend: str) -> None:
 
     losses = [step().item() for _ in range(16)]
     assert losses[-1] < 0.7 * losses[0]
-
-
-def test_the_example_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "control.png"
-    example = Path(__file__).parents[2] / "examples" / "liquid_control.py"
-    argv = [str(example), "--backend", "numpy", "--steps", "2", "--plot", str(path)]
-    monkeypatch.setattr("sys.argv", argv)
-    runpy.run_path(str(example), run_name="__main__")
-    said = capsys.readouterr().out
-    assert "the network" in said
-    assert "100%" in said  # the controller
-    for picture in (path, tmp_path / "control-wiring.png"):
-        assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-MISTAKES: dict[str, tuple[Any, Any, str]] = {
-    "units": (lambda: nn.LTC(2, 0), em.DomainError, "units=0"),
-    "solver": (lambda: nn.LTC(2, 3, solver="magic"), em.DomainError, "'magic'"),
-    "unfolds": (lambda: nn.LTC(2, 3, ode_unfolds=0), em.DomainError, "ode_unfolds=0"),
-    "mapping": (lambda: nn.LTC(2, 3, input_mapping="odd"), em.DomainError, "'odd'"),
-    "mode": (lambda: nn.CfC(2, 3, mode="odd"), em.DomainError, "'odd'"),
-    "backbone": (lambda: nn.CfC(2, WIRING, backbone_units=3), em.DomainError, "takes? its place"),
-    "width": (lambda: nn.CfC(2, 3, backbone_units=0), em.DomainError, "backbone_units=0"),
-    "dropout": (lambda: nn.CfC(2, 3, backbone_dropout=1), em.DomainError, "backbone_dropout=1"),
-    "backward": (
-        lambda: nn.CfC(2, 3)(ops.ones((1, 4, 2)), timespans=-1.0),
-        em.DomainError,
-        "time does not run backward",
-    ),
-    "spans": (
-        lambda: nn.CfC(2, 3)(ops.ones((1, 4, 2)), timespans=ops.ones(3)),
-        em.ShapeError,
-        r"must be \(1, 4\)",
-    ),
-    "state": (
-        lambda: nn.CfC(2, 3)(ops.ones((1, 4, 2)), ops.ones((2, 3))),
-        em.ShapeError,
-        r"must be \(1, 3\)",
-    ),
-    "cell state": (
-        lambda: nn.CfCCell(2, 3)(ops.ones((1, 2)), ops.ones((2, 3))),
-        em.ShapeError,
-        r"must be \(1, 3\)",
-    ),
-    "pair": (
-        lambda: nn.CfC(2, 3, mixed_memory=True)(ops.ones((1, 4, 2)), ops.ones((1, 3))),
-        em.DTypeError,
-        r"\(h, c\)",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes(name: str) -> None:
-    call, error, text = MISTAKES[name]
-    with pytest.raises(error, match=text):
-        call()
