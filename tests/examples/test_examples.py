@@ -70,6 +70,7 @@ def test_liquid_control(backend: str, capsys: pytest.CaptureFixture[str], tmp_pa
     for row in ("nobody", "the controller", "the network"):
         assert row in text
     assert is_picture(path)
+    assert is_picture(tmp_path / "pole-wiring.png")
 
 
 def test_every_example_says_how_it_is_run() -> None:
