@@ -10,8 +10,15 @@ import pytest
 
 import ember_ml as em
 from ember_ml import ops
+from ember_ml.backend import selection
 
 Program = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _jax_has_64_bits() -> None:
+    """Loading the backend switches 64-bit types on, for tests that begin with JAX itself."""
+    selection.load("jax")
 
 
 def _natively(program: Program) -> Program:
