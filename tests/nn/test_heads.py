@@ -47,3 +47,6 @@ def test_a_norm_by_a_layer(backend: str) -> None:
     for shape in ((4, 3), (2, 3, 4, 1), (5, 2, 3, 4)):
         with pytest.raises(ShapeError, match="the last axes must be"):
             normed("layer_norm", x, shape, (None, None), 1e-5)
+    view = normed("layer_norm", x.slice((0, 1)), (3, 4), (weight, bias), 1e-5)
+    assert not view.requires_grad
+    np.testing.assert_allclose(view.numpy(), wanted.numpy()[:1], rtol=1e-6)

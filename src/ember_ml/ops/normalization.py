@@ -95,9 +95,9 @@ def normed(
     )
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    if type(x) is Tensor and all(type(one) is not GradTensor for one in parameters):
-        return fill(native, result)
-    return recorded(name, native, result, (x, *parameters), (count, eps))
+    if type(x) is GradTensor or any(type(one) is GradTensor for one in parameters):
+        return recorded(name, native, result, (x, *parameters), (count, eps))
+    return fill(native, result)
 
 
 def _trailing(
