@@ -75,7 +75,7 @@ from ember_ml.devices import (
 from ember_ml.ops import from_jax, from_mlx, from_numpy, from_torch
 
 if _TYPE_CHECKING:
-    from ember_ml import autodiff, features, io, memory, models, registry, training, tree
+    from ember_ml import autodiff, features, graph, io, memory, models, registry, training, tree, webnn
     from ember_ml.autodiff import (
         GradientTape,
         checkpoint,
@@ -94,6 +94,7 @@ if _TYPE_CHECKING:
         value_and_grad,
         vjp,
     )
+    from ember_ml.graph import Graph, export, load_onnx
     from ember_ml.io import load, save
 
 __version__ = "0.1.0"
@@ -113,6 +114,7 @@ __all__ = [
     "FormatError",
     "GradientError",
     "GradientTape",
+    "Graph",
     "IntegerDivisionError",
     "LinAlgError",
     "NaNLossError",
@@ -141,6 +143,7 @@ __all__ = [
     "dtypes",
     "enable_grad",
     "errors",
+    "export",
     "features",
     "float16",
     "float32",
@@ -157,6 +160,7 @@ __all__ = [
     "get_device_of_tensor",
     "get_dtype",
     "grad",
+    "graph",
     "hessian",
     "hvp",
     "int8",
@@ -169,6 +173,7 @@ __all__ = [
     "jit",
     "jvp",
     "load",
+    "load_onnx",
     "memory",
     "memory_info",
     "memory_usage",
@@ -198,14 +203,24 @@ __all__ = [
     "use_device",
     "value_and_grad",
     "vjp",
+    "webnn",
 ]
 
 
+_LATER = frozenset(
+    "autodiff features graph memory models registry training tree webnn".split()
+)
+
+
 def __getattr__(name: str) -> _Any:
-    if name in ("autodiff", "features", "memory", "models", "registry", "training", "tree"):
+    if name in _LATER:
         from importlib import import_module
 
         return import_module(f"ember_ml.{name}")
+    if name in ("Graph", "export", "load_onnx"):
+        from ember_ml import graph as graphs
+
+        return getattr(graphs, name)
     # Files need modules that would double the cost of our import.
     if name in ("io", "load", "save"):
         from importlib import import_module
