@@ -1,1 +1,29 @@
 """The W3C Web Neural Network interface, snake_case, over ember_ml graphs."""
+
+from ember_ml.webnn.builder import MLGraphBuilder
+from ember_ml.webnn.context import ML, MLContext
+from ember_ml.webnn.descriptors import MLOperandDescriptor, MLTensorDescriptor
+from ember_ml.webnn.errors import (
+    InvalidStateError,
+    MLTypeError,
+    NotSupportedError,
+    OperationError,
+    UnknownError,
+)
+from ember_ml.webnn.graph import MLGraph
+from ember_ml.webnn.operand import MLOperand
+
+__all__ = [
+    "ML",
+    "InvalidStateError",
+    "MLContext",
+    "MLGraph",
+    "MLGraphBuilder",
+    "MLOperand",
+    "MLOperandDescriptor",
+    "MLTensorDescriptor",
+    "MLTypeError",
+    "NotSupportedError",
+    "OperationError",
+    "UnknownError",
+]
