@@ -349,9 +349,10 @@ class MLContext:
                     return None  # whoever destroyed it has told those who wait
                 return self._given(tensor, raw, buffer)
 
-            queued = self._timeline.submit(work)
-            queued.add_done_callback(lambda _: tensor._pending.discard(pending))
-            pending.follow(queued)
+            # Until the event loop has the result, and not until the timeline has it: who destroys
+            # the tensor in the meantime can rely on the error.
+            pending.when_settled = lambda: tensor._pending.discard(pending)
+            pending.follow(self._timeline.submit(work))
 
         return Pending(begin)
 

@@ -61,10 +61,12 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
     awaited: `asyncio.run(context.read_tensor_async(tensor))` works.
     """
 
-    __slots__ = ("_begin", "_future", "_loop", "_steps")
+    __slots__ = ("_begin", "_future", "_loop", "_steps", "when_settled")
 
     def __init__(self, begin: Callable[[Pending[T]], None]) -> None:
         self._begin = begin
+        # Called in the event loop when who awaits has the result or the error.
+        self.when_settled: Callable[[], object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._future: asyncio.Future[T] | None = None
         self._steps: Generator[Any, None, T] | None = None
@@ -119,11 +121,8 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
             future.set_exception(error)
         else:
             future.set_result(value)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the result or the error is there."""
-        return self._future is not None and self._future.done()
+        if self.when_settled is not None:
+            self.when_settled()
 
     # --- As a coroutine, so that asyncio.run, create_task and gather take it ---------------------
 
