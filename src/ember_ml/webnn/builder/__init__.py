@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from ember_ml.webnn.builder.convolution import Convolution
+from ember_ml.webnn.builder.gathering import Gathering
 from ember_ml.webnn.builder.making import Making
+from ember_ml.webnn.builder.moving import Moving
+from ember_ml.webnn.builder.products import Products
 from ember_ml.webnn.builder.unary import Unary
 
 __all__ = ["MLGraphBuilder"]
 
 
-class MLGraphBuilder(Making, Unary):
+class MLGraphBuilder(
+    Making,
+    Unary,
+    Convolution,
+    Gathering,
+    Moving,
+    Products,
+):
     """Builds an MLGraph: inputs and constants, ops over them, and `build` at the end."""
