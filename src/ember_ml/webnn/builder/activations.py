@@ -39,13 +39,19 @@ class Activations(BuilderBase):
         if least is not None and most is not None and least.item() > most.item():
             raise call.fault(f"min_value {least} is above max_value {most}")
         # A bound that is NaN bounds nothing; ONNX leaves open what it does.
-        bounds = [
+        low, high = (
             None if n is None or isnan(n.item()) else call.constant(n, x.data_type)
             for n in (least, most)
-        ]
-        while bounds and bounds[-1] is None:
-            bounds.pop()
-        made = call.node("Clip" if bounds else "Identity", [x, *bounds])
+        )
+        # With one bound left out, ONNX Runtime's Clip makes infinities finite.
+        if low is not None and high is not None:
+            made = call.node("Clip", [x, low, high])
+        elif low is not None:
+            made = call.node("Max", [x, low])
+        elif high is not None:
+            made = call.node("Min", [x, high])
+        else:
+            made = call.node("Identity", [x])
         return call.result(made, x.data_type, x.shape)
 
     def elu(
