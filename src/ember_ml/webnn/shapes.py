@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["broadcast", "broadcasts_to"]
+__all__ = ["broadcast", "broadcasts_blockwise", "broadcasts_to"]
 
 
 def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
@@ -27,3 +27,12 @@ def broadcasts_to(a: Sequence[int], target: Sequence[int]) -> bool:
     (True, False)
     """
     return broadcast(a, target) == tuple(target)
+
+
+def broadcasts_blockwise(a: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether each element of a shape can stand for a block of another.
+
+    >>> broadcasts_blockwise((4, 5), (16, 10)), broadcasts_blockwise((4, 5), (9, 5))
+    (True, False)
+    """
+    return len(a) == len(target) and all(n % m == 0 for m, n in zip(a, target, strict=True))
