@@ -42,13 +42,14 @@ def array_of(tensor):
     """The data of an input or of an expected output."""
     dtype, shape = tensor["descriptor"]["dataType"], tuple(tensor["descriptor"]["shape"])
     if "float16Bits" in tensor:
-        bits = np.array(tensor["float16Bits"], dtype=np.uint16)
-        return np.broadcast_to(bits.view(np.float16), (bits.size,)).reshape(shape)
+        halves = np.array(tensor["float16Bits"], dtype=np.uint16).reshape(-1).view(np.float16)
+        return np.full(shape, halves[0]) if halves.size == 1 else halves.reshape(shape)
     data = tensor["data"]
     if not isinstance(data, list):
         return np.full(shape, element(data, dtype), dtype=numpy_dtype(dtype))
     values = [element(x, dtype) for x in data]
-    made = np.array(values, dtype=numpy_dtype(dtype))
+    with np.errstate(over="ignore"):  # some are meant to become infinite
+        made = np.array(values, dtype=numpy_dtype(dtype))
     if len(values) == 1 and prod(shape) != 1:
         return np.full(shape, made[0], dtype=made.dtype)
     return made.reshape(shape)

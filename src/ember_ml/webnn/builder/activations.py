@@ -7,7 +7,15 @@ from math import isnan
 import numpy as np
 
 from ember_ml.graph.core import Value
-from ember_ml.webnn.builder.arithmetic import between, constant_like, unwrapped, where, wide
+from ember_ml.webnn.builder.arithmetic import (
+    between,
+    clipped,
+    constant_like,
+    greater,
+    unwrapped,
+    where,
+    wide,
+)
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.limits import FLOATS
 from ember_ml.webnn.numbers import cast_number
@@ -43,14 +51,8 @@ class Activations(BuilderBase):
             None if n is None or isnan(n.item()) else call.constant(n, x.data_type)
             for n in (least, most)
         )
-        # With one bound left out, ONNX Runtime's Clip makes infinities finite.
-        if low is not None and high is not None:
-            made = call.node("Clip", [x, low, high])
-        elif low is not None:
-            made = call.node("Max", [x, low])
-        elif high is not None:
-            made = call.node("Min", [x, high])
-        else:
+        made = clipped(call, unwrapped(x), low, high)
+        if low is None and high is None:
             made = call.node("Identity", [x])
         return call.result(made, x.data_type, x.shape)
 
@@ -165,7 +167,7 @@ class Activations(BuilderBase):
         call = self._call("relu", options, label=label)
         x = call.operand("input", input)
         if x.data_type == "int64":  # for which ONNX Runtime's Relu has no kernel
-            made = call.node("Max", [x, call.constant(0, "int64")])
+            made = greater(call, unwrapped(x), call.constant(0, "int64"))
         else:
             made = call.node("Relu", [x])
         return call.result(made, x.data_type, x.shape)

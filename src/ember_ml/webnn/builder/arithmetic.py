@@ -18,12 +18,15 @@ from ember_ml.webnn.operand import MLOperand
 
 __all__ = [
     "between",
+    "clipped",
     "constant_like",
+    "extreme",
     "fold",
+    "greater",
     "integer_power",
+    "lesser",
     "ordered",
     "shape_of",
-    "unordered",
     "unwrapped",
     "where",
     "wide",
@@ -83,12 +86,48 @@ def ordered(call: Call, x: MLOperand | Value) -> Value:
     return value
 
 
-def unordered(call: Call, x: Value, data_type: str) -> Value:
-    """What `ordered` made, back in its type."""
-    made = call.cast(x, data_type)
-    if data_type == "uint64":
-        return between(call, "BitwiseXor", [made, call.constant(_SIGN_BIT, "uint64")])
-    return made
+def extreme(call: Call, onnx_op: str, x: Value, axes: Sequence[int]) -> Value:
+    """The greatest ("ArgMax") or the least ("ArgMin") element over some axes, by its place.
+
+    ONNX Runtime reduces no unsigned 32 and 64-bit integers, and int64 wrongly: see `greater`.
+    Gives the axes that are left, in their order.
+    """
+    shape = shape_of(x)
+    left = [axis for axis in range(len(shape)) if axis not in axes]
+    rest = tuple(shape[axis] for axis in left)
+    rows = _moved(call, x, [*left, *axes], (*rest, prod(shape[axis] for axis in axes)))
+    one = (*rest, 1)
+    place = call.node(onnx_op, [ordered(call, rows)], "int64", one, axis=len(rest), keepdims=1)
+    found = call.node("GatherElements", [rows, place], x.dtype, one, axis=len(rest))
+    return call.node("Reshape", [found, call.int64s(rest)], x.dtype, rest)
+
+
+def greater(call: Call, a: Value, b: Value) -> Value:
+    """The greater of two.
+
+    ONNX Runtime 1.31 compares the halves of int64 as signed numbers in Max, Min, Clip and Sign:
+    there 3 is greater than 3 * 10**9. Its comparisons are right.
+    """
+    if a.dtype != "int64":
+        return between(call, "Max", [a, b])
+    return where(call, between(call, "Less", [a, b], "bool"), b, a)
+
+
+def lesser(call: Call, a: Value, b: Value) -> Value:
+    """The lesser of two."""
+    if a.dtype != "int64":
+        return between(call, "Min", [a, b])
+    return where(call, between(call, "Less", [b, a], "bool"), b, a)
+
+
+def clipped(call: Call, x: Value, least: Value | None, most: Value | None) -> Value:
+    """What lies below or above bounds put on them; None bounds nothing."""
+    if least is not None and most is not None and x.dtype != "int64":
+        return call.node("Clip", [x, least, most])
+    # With one bound left out, ONNX Runtime's Clip makes infinities finite.
+    if least is not None:
+        x = greater(call, x, least)
+    return x if most is None else lesser(call, x, most)
 
 
 def fold(call: Call, onnx_op: str, x: Value, axes: Sequence[int]) -> Value:
@@ -99,12 +138,8 @@ def fold(call: Call, onnx_op: str, x: Value, axes: Sequence[int]) -> Value:
     shape = shape_of(x)
     left = [axis for axis in range(len(shape)) if axis not in axes]
     rest = tuple(shape[axis] for axis in left)
-    order = [*axes, *left]
-    moved = tuple(shape[axis] for axis in order)
-    if order != list(range(len(shape))):
-        x = call.node("Transpose", [x], x.dtype, moved, perm=order)
     count = prod(shape[axis] for axis in axes)
-    x = call.node("Reshape", [x, call.int64s((count, *rest))], x.dtype, (count, *rest))
+    x = _moved(call, x, [*axes, *left], (count, *rest))
     while count > 1:
         half = count // 2
         folded = call.node(
@@ -115,6 +150,16 @@ def fold(call: Call, onnx_op: str, x: Value, axes: Sequence[int]) -> Value:
             folded = call.node("Concat", [folded, last], x.dtype, (half + 1, *rest), axis=0)
         x, count = folded, half + count % 2
     return call.node("Reshape", [x, call.int64s(rest)], x.dtype, rest)
+
+
+def _moved(call: Call, x: Value, order: list[int], shape: tuple[int, ...]) -> Value:
+    sizes = shape_of(x)
+    if order != list(range(len(sizes))):
+        moved = tuple(sizes[axis] for axis in order)
+        x = call.node("Transpose", [x], x.dtype, moved, perm=order)
+    if shape_of(x) == shape:
+        return x
+    return call.node("Reshape", [x, call.int64s(shape)], x.dtype, shape)
 
 
 def _rows(call: Call, x: Value, start: int, stop: int) -> Value:

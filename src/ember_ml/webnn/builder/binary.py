@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from ember_ml.graph.core import Value
 from ember_ml.webnn.builder.arithmetic import (
     between,
     constant_like,
+    greater,
     integer_power,
+    lesser,
     unwrapped,
     where,
 )
@@ -70,12 +74,9 @@ class Binary(BuilderBase):
     ) -> MLOperand:
         call = self._call(op, options, label=label)
         left, right, shape = broadcast_pair(call, a, b)
-        if left.data_type in FLOATS:
-            made = call.node(onnx_op, [left, right], left.data_type, shape)
-        elif op == "div":
-            made = _integer_quotient(call, unwrapped(left), unwrapped(right))
-        elif op == "pow":
-            made = integer_power(call, unwrapped(left), unwrapped(right))
+        special = _INTEGERS.get(op)
+        if special is not None and left.data_type not in FLOATS:
+            made = special(call, unwrapped(left), unwrapped(right))
         else:
             made = call.node(onnx_op, [left, right], left.data_type, shape)
         return call.result(made, left.data_type, shape)
@@ -103,3 +104,12 @@ def _integer_quotient(call: Call, a: Value, b: Value) -> Value:
     is_minus = between(call, "Equal", [b, minus_one], "bool")
     quotient = between(call, "Div", [a, where(call, is_minus, one, b)])
     return between(call, "Mul", [quotient, where(call, is_minus, minus_one, one)])
+
+
+# Those whose kernels for integers are missing or inexact.
+_INTEGERS: Final = {
+    "div": _integer_quotient,
+    "max": greater,
+    "min": lesser,
+    "pow": integer_power,
+}

@@ -7,7 +7,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ember_ml.graph.core import Value
-from ember_ml.webnn.builder.arithmetic import between, constant_like, shape_of, unwrapped, wide
+from ember_ml.webnn.builder.arithmetic import (
+    between,
+    clipped,
+    constant_like,
+    shape_of,
+    unwrapped,
+    wide,
+)
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.operand import MLOperand
 from ember_ml.webnn.shapes import broadcasts_blockwise
@@ -57,8 +64,8 @@ class Quantizing(BuilderBase):
         bounds = [constant_like(call, ratio, n) for n in (-(2.0**34), 2.0**34)]
         whole = call.cast(call.node("Clip", [call.node("Round", [ratio]), *bounds]), "int64")
         moved = between(call, "Add", [whole, _blocks(call, call.cast(zero, "int64"), x.shape)])
-        ends = [call.constant(n, "int64") for n in _RANGES[made_type]]
-        made = call.cast(call.node("Clip", [moved, *ends]), made_type)
+        least, most = (call.constant(n, "int64") for n in _RANGES[made_type])
+        made = call.cast(clipped(call, moved, least, most), made_type)
         return call.result(made, made_type, x.shape)
 
     def dequantize_linear(

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ember_ml.graph.core import Value
-from ember_ml.webnn.builder.arithmetic import fold, ordered, unordered, unwrapped, wide
+from ember_ml.webnn.builder.arithmetic import extreme, fold, ordered, unwrapped, wide
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.builder.moving import distinct_axes
 from ember_ml.webnn.limits import FLOATS, LIMITS
@@ -233,8 +233,7 @@ class Reductions(BuilderBase):
         elif x.data_type in FLOATS:
             made = _native(call, _ONNX[op], wide(call, x), over, shape)
         elif op in ("reduce_max", "reduce_min"):
-            extreme = _native(call, _ONNX[op], ordered(call, x), over, shape)
-            made = unordered(call, extreme, x.data_type)
+            made = _extreme(call, unwrapped(x), over, shape)
         else:
             made = _total(call, unwrapped(x), over, shape)
         return call.result(call.cast(made, x.data_type), x.data_type, shape)
@@ -293,6 +292,13 @@ def _each(call: Call, x: Value) -> Value:
     if call.op == "reduce_sum_square":
         return call.node("Mul", [x, x])
     return call.node("Identity", [x])
+
+
+def _extreme(call: Call, x: Value, axes: Sequence[int], shape: Sequence[int]) -> Value:
+    if x.dtype in ("int8", "uint8", "int32"):
+        return _native(call, _ONNX[call.op], x, axes, shape)
+    made = extreme(call, "ArgMax" if call.op == "reduce_max" else "ArgMin", x, axes)
+    return call.node("Reshape", [made, call.int64s(shape)], x.dtype, shape)
 
 
 def _total(call: Call, x: Value, axes: Sequence[int], shape: Sequence[int]) -> Value:

@@ -64,12 +64,16 @@ class Unary(BuilderBase):
         """1 where an element is above 0, -1 where it is below, 0 otherwise."""
         call = self._call("sign", options, label=label)
         x = call.operand("input", input)
-        made = call.node("Sign", [x])
-        if x.data_type in FLOATS:  # ONNX leaves open what NaN gives
-            is_nan = call.node("IsNaN", [x], "bool", x.shape)
-            made = call.node(
-                "Where", [is_nan, call.constant(0, x.data_type), made], x.data_type, x.shape
-            )
+        zero = call.constant(0, x.data_type)
+        if x.data_type in FLOATS or x.data_type == "int64":
+            # ONNX leaves open what NaN gives, and ONNX Runtime's kernel for int64 is wrong.
+            signs = [
+                call.cast(call.node(relation, [x, zero], "bool"), x.data_type)
+                for relation in ("Greater", "Less")
+            ]
+            made = call.node("Sub", signs)
+        else:
+            made = call.node("Sign", [x])
         return call.result(made, x.data_type, x.shape)
 
     def sin(self, input: MLOperand, options: Options = None, *, label: str = "") -> MLOperand:
