@@ -132,9 +132,7 @@ class Gathering(BuilderBase):
         written = call.operand("updates", updates)
         call.same_type("updates", written, x)
         _check_updates(call, written, _slices(call, x, named))
-        value = call.node(
-            "ScatterND", [x, _clamped_coordinates(call, named, x.shape), written]
-        )
+        value = call.node("ScatterND", [x, _clamped_coordinates(call, named, x.shape), written])
         return call.result(value, x.data_type, x.shape)
 
 

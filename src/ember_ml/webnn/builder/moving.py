@@ -127,8 +127,7 @@ class Moving(BuilderBase):
         shape = call.sizes("new_shape", new_shape)
         if prod(shape) != prod(x.shape):
             raise call.fault(
-                f"{list(x.shape)} has {prod(x.shape)} elements, and {list(shape)} "
-                f"has {prod(shape)}"
+                f"{list(x.shape)} has {prod(x.shape)} elements, and {list(shape)} has {prod(shape)}"
             )
         value = call.node("Reshape", [x, call.int64s(shape)], x.data_type, shape)
         return call.result(value, x.data_type, shape)
@@ -184,6 +183,9 @@ class Moving(BuilderBase):
             raise call.fault(
                 f"sizes and strides are 1 at least; {list(lengths)} and {list(steps)} came"
             )
+        # The specification allows more, and the web platform's tests do not.
+        if any(step > length for step, length in zip(steps, lengths, strict=True)):
+            raise call.fault(f"strides {list(steps)} are longer than sizes {list(lengths)}")
         ends = [start + length for start, length in zip(first, lengths, strict=True)]
         if any(end > size for end, size in zip(ends, x.shape, strict=True)):
             raise call.fault(

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import prod
 from typing import Final
 
 from ember_ml.graph.core import Value
 from ember_ml.webnn.builder.base import Call
+from ember_ml.webnn.descriptors import MAX_BYTES, byte_length
 from ember_ml.webnn.operand import MLOperand
 
 __all__ = [
     "LAYOUTS",
+    "check_steps",
     "dimension",
     "from_nchw",
     "image_sizes",
     "onnx_pads",
+    "padded_sizes",
     "paddings",
     "permuted",
     "positive_pair",
@@ -87,6 +91,26 @@ def window_places(
     """How many places a window has along an axis; the last may be part of one."""
     extent = (window - 1) * dilation + 1
     return Fraction(size - extent + sum(padding), stride) + 1
+
+
+def check_steps(
+    call: Call, sizes: Sequence[int], steps: Sequence[int], spread: Sequence[int], of: str
+) -> None:
+    """Raise where a stride or a dilation is longer than the image, as the platform's tests ask."""
+    for name, given in (("strides", steps), ("dilations", spread)):
+        if any(step > size for step, size in zip(given, sizes, strict=True)):
+            raise call.fault(f"{name} {list(given)} go beyond {of} of {list(sizes)}")
+
+
+def padded_sizes(
+    call: Call, x: MLOperand, height: int, width: int, padding: Sequence[int]
+) -> list[int]:
+    """The height and the width with the padding; an image too large to exist is refused."""
+    sizes = [height + sum(padding[:2]), width + sum(padding[2:])]
+    elements = prod(x.shape) // (height * width) * prod(sizes)
+    if byte_length(x.data_type, (elements,)) > MAX_BYTES:
+        raise call.fault(f"the padded input would be {sizes} large and take over {MAX_BYTES} bytes")
+    return sizes
 
 
 def dimension(call: Call, sizes: Sequence[int]) -> None:
