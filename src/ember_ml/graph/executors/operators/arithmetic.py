@@ -46,9 +46,9 @@ def erf(x: Tensor) -> Tensor:
 
 # --- Two numbers --------------------------------------------------------------------------------
 
-operator("Add", 13, 14)(ops.add)
-operator("Sub", 13, 14)(ops.subtract)
-operator("Mul", 13, 14)(ops.multiply)
+operator("Add", 7, 13, 14)(ops.add)
+operator("Sub", 7, 13, 14)(ops.subtract)
+operator("Mul", 7, 13, 14)(ops.multiply)
 
 
 @operator("Div", 13, 14)

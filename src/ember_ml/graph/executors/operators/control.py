@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-@controls("If", 13, 16, 19, 21, 23, 24, 25)
+@controls("If", 11, 13, 16, 19, 21, 23, 24, 25)
 def if_(frame: Frame, cond: Host, *, then_branch: Block, else_branch: Block) -> tuple[Tensor, ...]:
     """One of two bodies; the condition is read now."""
     return tuple(frame.call(then_branch if bool(cond) else else_branch))
 
 
-@controls("Loop", 13, 16, 19, 21, 23, 24, 25)
+@controls("Loop", 11, 13, 16, 19, 21, 23, 24, 25)
 def loop(
     frame: Frame,
     most: Host | None = None,
@@ -63,7 +63,7 @@ def _stacked(frame: Frame, row: list[Tensor], axis: int, dtype: str, shape: Any)
     return hosted(np.zeros(sizes, types.numpy_dtype(dtype)))
 
 
-@controls("Scan", 11, 16, 19, 21, 23, 24, 25)
+@controls("Scan", 9, 11, 16, 19, 21, 23, 24, 25)
 def scan(
     frame: Frame,
     *values: Tensor,

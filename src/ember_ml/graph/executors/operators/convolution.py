@@ -178,7 +178,9 @@ def col2im(
     pairs = pads_of("NOTSET", pads, tuple(image), [], [])
     full = [n + low + high for n, (low, high) in zip(image, pairs, strict=True)]
     extents = extents_of(block, gaps)
-    starts = [range(0, n - extent + 1, step) for n, extent, step in zip(full, extents, steps, strict=True)]
+    starts = [
+        range(0, n - extent + 1, step) for n, extent, step in zip(full, extents, steps, strict=True)
+    ]
     inside = [range(0, k * gap, gap) for k, gap in zip(block, gaps, strict=True)]
     begin = np.array([np.ravel_multi_index(p, full) for p in product(*starts)])
     offset = np.array([np.ravel_multi_index(p, full) for p in product(*inside)])

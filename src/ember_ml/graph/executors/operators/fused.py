@@ -95,4 +95,3 @@ def skip_simplified_layer_normalization(
         total = ops.add(total, bias)
     made, inverse = rms_normalized(total, gamma, -1, epsilon)
     return made, inverse, inverse, total
-

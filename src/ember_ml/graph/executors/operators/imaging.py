@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 # --- Resizing -----------------------------------------------------------------------------------
 
 
-@operator("Upsample", 10)
+@operator("Upsample", 9, 10)
 def upsample(x: Tensor, scales: Host, *, mode: str = "nearest") -> Tensor:
     return _resized(
         x, None, scales, None, None, coordinates="asymmetric", mode=mode, nearest="floor"

@@ -69,9 +69,7 @@ def _batch_normalized(
 
 
 @operator("InstanceNormalization", 6, 22)
-def instance_normalization(
-    x: Tensor, scale: Tensor, b: Tensor, *, epsilon: float = 1e-5
-) -> Tensor:
+def instance_normalization(x: Tensor, scale: Tensor, b: Tensor, *, epsilon: float = 1e-5) -> Tensor:
     return ops.instance_norm(x, scale, b, epsilon)
 
 

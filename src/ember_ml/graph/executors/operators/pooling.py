@@ -83,7 +83,7 @@ class Windows:
         made: Any = np.ones((), np.int64)
         for i, side in enumerate(self.sides):
             places = self.positions(i)
-            low, high = (self.pads[i] if include_pad else (0, 0))
+            low, high = self.pads[i] if include_pad else (0, 0)
             count = ((places >= -low) & (places < side + high)).sum(axis=0)
             made = made[..., None] * count
         return made

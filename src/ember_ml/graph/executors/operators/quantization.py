@@ -155,9 +155,7 @@ def matmul_integer(
     return ops.astype(_integer_product(a, b, a_zero, b_zero), dtypes.int32)
 
 
-def _integer_product(
-    a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None
-) -> Tensor:
+def _integer_product(a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
     """A product of 8-bit integers without their zero points: those of a by row, of b by column.
 
     float64 holds it exactly, and engines have fast products of it.

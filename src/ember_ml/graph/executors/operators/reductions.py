@@ -64,9 +64,7 @@ def _mean(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     return _as_floating(_mean, x, axes, keepdims)
 
 
-def _as_floating(
-    reduction: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool
-) -> Tensor:
+def _as_floating(reduction: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Integers by way of floating numbers; the fraction of the result is lost."""
     wide = ops.astype(x, dtypes.float64)
     return ops.astype(reduction(wide, axes, keepdims), x.dtype)

@@ -29,7 +29,9 @@ def non_max_suppression(
     center_point_box: int = 0,
 ) -> Tensor:
     """The best boxes, without those that overlap a better one; on the host, as it is a loop."""
-    most = 0 if max_output_boxes_per_class is None else int(max_output_boxes_per_class.reshape(-1)[0])
+    most = (
+        0 if max_output_boxes_per_class is None else int(max_output_boxes_per_class.reshape(-1)[0])
+    )
     overlap = 0.0 if iou_threshold is None else float(iou_threshold.reshape(-1)[0])
     least = None if score_threshold is None else float(score_threshold.reshape(-1)[0])
     found: list[tuple[int, int, int]] = []
@@ -167,9 +169,7 @@ def _pooled(
 
 
 @operator("MaxRoiPool", 1, 22)
-def max_roi_pool(
-    x: Tensor, rois: Host, *, pooled_shape: Any, spatial_scale: float = 1.0
-) -> Tensor:
+def max_roi_pool(x: Tensor, rois: Host, *, pooled_shape: Any, spatial_scale: float = 1.0) -> Tensor:
     """The largest value of each part of each region; a part without pixels is zero."""
     height, width = pooled_shape
     made = []
@@ -233,7 +233,9 @@ def deform_conv(
             base = np.arange(sizes[axis]) * steps[axis]
             line = base.reshape([-1 if i == axis else 1 for i in range(count)])
             start = grid.reshape(-1, *[1] * count) + line
-            points.append(ops.add(moved[:, number, :, axis], beside(x, start.astype(x.dtype.numpy))))
+            points.append(
+                ops.add(moved[:, number, :, axis], beside(x, start.astype(x.dtype.numpy)))
+            )
         part = x[:, number * each : (number + 1) * each]
         taken = sampled(part, points, "linear")
         if mask is not None:

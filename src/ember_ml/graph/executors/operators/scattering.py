@@ -15,7 +15,7 @@ from ember_ml.tensor.core import Tensor
 __all__: list[str] = []
 
 
-@operator("Scatter", 11)
+@operator("Scatter", 9, 11)
 @operator("ScatterElements", 13)
 def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0) -> Tensor:
     return scatter_elements_joined(x, indices, updates, axis=axis)

@@ -29,7 +29,7 @@ def axes_of(axes: Any, ndim: int) -> tuple[int, ...]:
 # --- Shapes -------------------------------------------------------------------------------------
 
 
-@operator("Identity", 13, 14, 16, 19, 21, 23, 24, 25)
+@operator("Identity", 1, 13, 14, 16, 19, 21, 23, 24, 25)
 def identity(x: Tensor) -> Tensor:
     return x
 
@@ -111,7 +111,7 @@ def tile(x: Tensor, repeats: Host) -> Tensor:
 # --- Constants ----------------------------------------------------------------------------------
 
 
-@operator("Constant", 13, 19, 21, 23, 24, 25)
+@operator("Constant", 9, 11, 12, 13, 19, 21, 23, 24, 25)
 def constant(
     *,
     value: Any = None,
@@ -152,9 +152,7 @@ def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
 
 
 @operator("Cast", 13, 19, 21, 23, 24, 25, 28)
-def cast(
-    x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up", given: tuple[str, ...]
-) -> Tensor:
+def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
     """Another element type. `saturate` and `round_mode` are about 8-bit floats, which are none."""
     return _cast(x, types.type_name(to))
 
@@ -163,7 +161,7 @@ def cast(
 def cast_like(
     x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up", made: tuple[str, ...]
 ) -> Tensor:
-    return _cast(x, made[0])
+    return _cast(x, made[0] if made[0].endswith("int4") else like.dtype.name)
 
 
 def _cast(x: Tensor, name: str) -> Tensor:
@@ -187,8 +185,7 @@ def bit_cast(x: Tensor, *, to: int) -> Tensor:
     name = types.type_name(to)
     if name.endswith("int4"):
         raise DTypeError("BitCast of 4-bit integers is for ONNX Runtime")
-    array = np.ascontiguousarray(x.numpy())
-    made = array.view(types.numpy_dtype(name)).reshape(array.shape)
+    made = np.ascontiguousarray(x.numpy()).view(types.numpy_dtype(name)).reshape(x.shape)
     return ops.from_numpy(made, backend=x.backend, device=x.device)
 
 
@@ -207,7 +204,6 @@ def dropout(
         return (x, ops.ones_like(x, dtype=dtypes.bool)) if outputs > 1 else x
     with ops.use_backend(x.backend):
         generator = None if seed is None else ops.random.Generator(seed)
-        kept = ops.random.bernoulli(1 - rate, x.shape, generator=generator)
-    kept = ops.astype(kept, dtypes.bool)
+        kept = ops.greater_equal(ops.random.uniform(x.shape, generator=generator), rate)
     made = ops.where(kept, ops.multiply(x, 1 / (1 - rate)), 0)
     return (made, kept) if outputs > 1 else made

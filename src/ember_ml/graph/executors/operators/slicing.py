@@ -21,7 +21,9 @@ def concat(*inputs: Tensor, axis: int) -> Tensor:
 
 
 @operator("Split", 13)
-def split(x: Tensor, split: Host | None = None, *, axis: int = 0, outputs: int) -> tuple[Tensor, ...]:
+def split(
+    x: Tensor, split: Host | None = None, *, axis: int = 0, outputs: int
+) -> tuple[Tensor, ...]:
     return split_evenly(x, split, axis=axis, outputs=outputs)
 
 
@@ -65,7 +67,9 @@ def slice_(
     for axis, start, end, step in zip(over, starts.tolist(), ends.tolist(), strides, strict=False):
         if not step:
             raise DomainError("Slice got a step of 0")
-        places = range(*slice(*_bounds(start, end, step, x.shape[axis]), step).indices(x.shape[axis]))
+        places = range(
+            *slice(*_bounds(start, end, step, x.shape[axis]), step).indices(x.shape[axis])
+        )
         if step < 0:  # engines without negative steps take the same places forwards
             back.append(axis)
             places = places[::-1]
@@ -128,11 +132,15 @@ def pad_axes(
     half = len(pads) // 2
     for i, axis in enumerate(over):
         pairs[axis] = (int(pads[i]), int(pads[half + i]))
-    value = None if constant_value is None or not constant_value.size else constant_value.reshape(-1)[0]
+    value = (
+        None if constant_value is None or not constant_value.size else constant_value.reshape(-1)[0]
+    )
     return padded(x, pairs, mode, 0 if value is None else value.item())
 
 
-def padded(x: Tensor, pairs: list[tuple[int, int]], mode: str = "constant", value: Any = 0) -> Tensor:
+def padded(
+    x: Tensor, pairs: list[tuple[int, int]], mode: str = "constant", value: Any = 0
+) -> Tensor:
     """A tensor with elements around it, or fewer where a number is negative."""
     if any(before < 0 or after < 0 for before, after in pairs):
         x = x[tuple(
