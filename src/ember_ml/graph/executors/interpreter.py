@@ -145,8 +145,8 @@ class Frame:
             return True
         if not step.controls:  # bodies move what they need
             for place in apart:
-                slot = step.inputs[place]
-                args[place] = self._moved.get(slot) or self._move(args[place], home)
+                kept = self._moved.get(step.inputs[place])
+                args[place] = self._move(args[place], home) if kept is None else kept
         return False
 
     def _settle(self, outputs: tuple[int, ...]) -> None:
@@ -199,9 +199,10 @@ class OpsProgram(Program):
         results: dict[str, Any] = {}
         for name, slot, aliased in self._outputs:
             value = slots[slot]
+            # Nobody's write to an output may change an input or a constant.
             if value._spec.backend is not self._backend:
-                value = convert.to_backend(value, self._backend)
-            elif aliased:  # nobody's write to an output may change an input or a constant
+                value = convert.to_backend(value, self._backend, True if aliased else None)
+            elif aliased:
                 value = value.copy()
             results[name] = value
         return results

@@ -25,4 +25,29 @@ from ember_ml.graph.executors.operators import (
 )
 from ember_ml.graph.executors.operators.registry import OPERATORS, Operator, find
 
-__all__ = ["OPERATORS", "Operator", "find"]
+__all__ = [
+    "OPERATORS",
+    "Operator",
+    "activations",
+    "arithmetic",
+    "attention",
+    "control",
+    "convolution",
+    "find",
+    "fused",
+    "imaging",
+    "indexing",
+    "logic",
+    "losses",
+    "normalization",
+    "pooling",
+    "quantization",
+    "random",
+    "recurrent",
+    "reductions",
+    "regions",
+    "scattering",
+    "shaping",
+    "signal",
+    "slicing",
+]

@@ -8,6 +8,7 @@ import numpy as np
 
 from ember_ml import dtypes, ops
 from ember_ml.graph.executors.operators.registry import Host, operator
+from ember_ml.graph.executors.operators.shaping import hosted
 from ember_ml.tensor.core import Tensor
 
 __all__: list[str] = []
@@ -121,7 +122,7 @@ def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Te
 
 # --- Matrices -----------------------------------------------------------------------------------
 
-operator("MatMul", 13)(ops.matmul)
+operator("MatMul", 13)(ops.linalg.matmul)
 
 
 @operator("Gemm", 13)
@@ -132,8 +133,8 @@ def gemm(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    transA: int = 0,  # noqa: N803  # ONNX's names
-    transB: int = 0,  # noqa: N803
+    transA: int = 0,  # ONNX's names
+    transB: int = 0,
 ) -> Tensor:
     made = ops.matmul(ops.matrix_transpose(a) if transA else a,
                       ops.matrix_transpose(b) if transB else b)  # fmt: skip
@@ -198,13 +199,24 @@ def without_last(x: Tensor, axis: int) -> Tensor:
     return x[tuple(keys)]
 
 
-@operator("Range", 11, 27)
+@operator("Range", 11)
 def range_(start: Host, limit: Host, delta: Host) -> Tensor:
-    """Numbers from a start by steps; made by NumPy, since their count is a shape."""
+    return range_wide(start, limit, delta)
+
+
+@operator("Range", 27)
+def range_wide(start: Host, limit: Host, delta: Host, *, stash_type: int = 1) -> Tensor:
+    """Numbers from a start by steps; made by NumPy, since their count is a shape.
+
+    16-bit floats are computed in float32, which is what `stash_type` asks for.
+    """
+    dtype = start.dtype
+    if dtype.itemsize == 2 and dtype.kind not in "iu":
+        start, limit, delta = (x.astype(np.float32) for x in (start, limit, delta))
     first, last, step = (x.reshape(-1)[0] for x in (start, limit, delta))
-    wide = np.float64 if start.dtype.kind not in "iu" else object
-    count = max(int(np.ceil((wide(last) - wide(first)) / wide(step))), 0) if wide is not object \
-        else max(-((int(first) - int(last)) // int(step)), 0)  # fmt: skip
+    if dtype.kind in "iu":
+        count = len(range(int(first), int(last), int(step)))
+    else:
+        count = max(int(np.ceil((float(last) - float(first)) / float(step))), 0)
     made = np.arange(count).astype(start.dtype) * step + first
-    with ops.use_backend("numpy"):
-        return ops.asarray(made.astype(start.dtype))
+    return hosted(made.astype(dtype))

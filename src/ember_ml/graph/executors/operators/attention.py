@@ -120,7 +120,7 @@ def _allowed(
     key = np.arange(keys)
     offset: Any = past
     if lengths is not None:
-        offset = (lengths.reshape(-1, 1, 1, 1) - queries) if not past else past
+        offset = past if past else lengths.reshape(-1, 1, 1, 1) - queries
     position = np.arange(queries)[:, None] + offset
     found = np.ones((queries, keys), bool)
     if is_causal:

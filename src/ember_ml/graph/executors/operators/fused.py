@@ -1,4 +1,4 @@
-"""The operators of ONNX Runtime's own domain that its optimiser puts into text and vision models."""
+"""Operators of ONNX Runtime's own domain, which its optimiser puts into models."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def fused_matmul(
     b: Tensor,
     *,
     alpha: float = 1.0,
-    transA: int = 0,  # noqa: N803  # ONNX Runtime's names
-    transB: int = 0,  # noqa: N803
+    transA: int = 0,  # ONNX Runtime's names
+    transB: int = 0,
 ) -> Tensor:
     left = ops.matrix_transpose(a) if transA and a.ndim > 1 else a
     right = ops.matrix_transpose(b) if transB and b.ndim > 1 else b

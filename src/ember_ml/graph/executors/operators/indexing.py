@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 @operator("Gather", 13)
 def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
-    """Slices at indices; those beyond the axis raise OutOfBoundsError, as ONNX calls them errors."""
+    """Slices at indices; one beyond the axis, an error in ONNX, raises OutOfBoundsError."""
     if indices.ndim == 1:
         return ops.take(x, indices, axis=axis)
     place = axis % x.ndim
@@ -40,7 +40,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 def batched(indices: Tensor, batch: tuple[int, ...]) -> Tensor:
     """Indices with the numbers of their batches before them."""
     shape = indices.shape[:-1]
-    numbers = np.stack(np.indices(batch), axis=-1)
+    numbers = np.moveaxis(np.indices(batch), 0, -1)
     numbers = numbers.reshape(*batch, *[1] * (len(shape) - len(batch)), len(batch))
     spread = np.broadcast_to(numbers, (*shape, len(batch)))
     own = ops.astype(indices, dtypes.int64)

@@ -135,8 +135,8 @@ def group_normalization_by_group(
 ) -> Tensor:
     """Scale and bias have a value for each group."""
     each = x.shape[1] // num_groups
-    spread = [ops.repeat(v, each, axis=0) for v in (scale, bias)]
-    return _group_normalized(x, *spread, epsilon, num_groups)
+    scales, biases = (ops.repeat(v, each, axis=0) for v in (scale, bias))
+    return _group_normalized(x, scales, biases, epsilon, num_groups)
 
 
 @operator("GroupNormalization", 21)

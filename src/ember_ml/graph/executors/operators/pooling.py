@@ -34,9 +34,9 @@ class Windows:
     ) -> None:
         self.sides = x.shape[2:]
         count = len(self.sides)
-        self.kernel = tuple(kernel)
-        self.strides = tuple(strides or [1] * count)
-        self.gaps = tuple(dilations or [1] * count)
+        self.kernel: tuple[int, ...] = tuple(kernel)
+        self.strides: tuple[int, ...] = tuple(strides or [1] * count)
+        self.gaps: tuple[int, ...] = tuple(dilations or [1] * count)
         self.extents = extents_of(self.kernel, self.gaps)
         self.pads = pads_of(auto_pad, pads, self.sides, self.extents, self.strides)
         self.sizes = tuple(self._size(i, auto_pad, ceil_mode) for i in range(count))

@@ -29,7 +29,7 @@ def _range(name: str) -> tuple[int, int]:
 
 def _spread(scale: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
     """Scales or zero points so that they broadcast: for all, for each of an axis, or of a block."""
-    if scale.ndim == 0 or scale.size == 1 and scale.ndim <= 1:
+    if scale.ndim == 0 or (scale.size == 1 and scale.ndim <= 1):
         return ops.reshape(scale, ())
     place = axis % x.ndim
     if not block_size:

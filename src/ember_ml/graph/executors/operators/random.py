@@ -1,4 +1,4 @@
-"""Random numbers, from ember_ml's generator: `ops.random.seed` fixes them, a `seed` does as well."""
+"""Random numbers from ember_ml's generator: its seed fixes them, and so does the attribute."""
 
 from __future__ import annotations
 

@@ -145,7 +145,8 @@ def constant_of_shape(shape: Host, *, value: Any = None) -> Tensor:
 @operator("EyeLike", 9, 22)
 def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
     wanted = x.dtype.numpy if dtype is None else types.numpy_dtype(types.type_name(dtype))
-    return hosted(np.eye(*x.shape, k=k).astype(wanted))
+    rows, columns = x.shape
+    return hosted(np.eye(rows, columns, k=k).astype(wanted))
 
 
 # --- Element types ------------------------------------------------------------------------------
