@@ -118,10 +118,10 @@ class Player:
             return mismatch(step, error)
         if "throws" in step:
             return f"raised nothing, not {step['throws']}"
-        if "result" in step:
-            several = isinstance(step["result"], list)
-            names, values = (step["result"], made) if several else ([step["result"]], [made])
-            self.known.update(zip(names, values, strict=True))
+        if isinstance(step.get("result"), list):
+            self.known.update(zip(step["result"], made, strict=True))
+        elif "result" in step:
+            self.known[step["result"]] = made
         return None
 
     async def call(self, step):

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml.graph.core import Value
+from ember_ml.webnn.builder.arithmetic import shape_of
 from ember_ml.webnn.builder.base import Call
 from ember_ml.webnn.descriptors import check_sizes
 from ember_ml.webnn.operand import MLOperand
@@ -116,16 +117,16 @@ class Network:
         """The gates, which follow each other along axis 1, in ONNX's order."""
         if self.layout == self.layouts[0]:
             return x
-        assert x.shape is not None
-        shape = (x.shape[0], self.size, *x.shape[2:])
+        sizes = shape_of(x)
+        shape = (sizes[0], self.size, *sizes[2:])
         gates = self.call.nodes(
             "Split",
             [x, self.call.int64s([self.size] * len(self.layout))],
-            [(x.dtype, shape)] * len(self.layout),  # type: ignore[list-item]  # all known
+            [(x.dtype, shape)] * len(self.layout),
             axis=1,
         )
         ordered = [gates[self.layout.index(gate)] for gate in self.layouts[0]]
-        return self.call.node("Concat", ordered, x.dtype, x.shape, axis=1)  # type: ignore[arg-type]  # all known
+        return self.call.node("Concat", ordered, x.dtype, sizes, axis=1)
 
     # --- Nodes --------------------------------------------------------------------------------
 

@@ -33,8 +33,9 @@ class Moving(BuilderBase):
     ) -> MLOperand:
         """Join operands along an axis; their other sizes are the same."""
         call = self._call("concat", options, label=label)
-        if not isinstance(inputs, Sequence) or isinstance(inputs, str):
-            raise call.fault(f"inputs is a sequence of operands, not {inputs!r}")
+        given: object = inputs
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise call.fault(f"inputs is a sequence of operands, not {given!r}")
         if not 1 <= len(inputs) <= _MOST_TENSORS:
             raise call.fault(f"it takes 1 to {_MOST_TENSORS} inputs, not {len(inputs)}")
         parts = [call.operand(f"inputs[{i}]", x, "inputs") for i, x in enumerate(inputs)]
@@ -107,10 +108,9 @@ class Moving(BuilderBase):
         if not any(before + after):
             made = call.node("Identity", [x])
         else:
-            inputs = [x, call.int64s(before + after)]
-            if how == "constant":
-                inputs.append(call.constant(filling, x.data_type))
-            made = call.node("Pad", inputs, x.data_type, shape, mode=_PAD_MODES[how])
+            pads = call.int64s(before + after)
+            constant = call.constant(filling, x.data_type) if how == "constant" else None
+            made = call.node("Pad", [x, pads, constant], x.data_type, shape, mode=_PAD_MODES[how])
         return call.result(made, x.data_type, shape)
 
     def reshape(

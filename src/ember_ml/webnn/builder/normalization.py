@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ember_ml.graph.core import Value
+from ember_ml.webnn.builder.arithmetic import shape_of
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.builder.moving import distinct_axes
 from ember_ml.webnn.builder.windows import LAYOUTS, permuted
@@ -86,11 +87,11 @@ class Normalization(BuilderBase):
         weight = call.constant(ones, "float32") if scaled is None else call.cast(scaled, "float32")
         zeros = 0 * ones
         offset = call.constant(zeros, "float32") if added is None else call.cast(added, "float32")
-        epsilon = cast_number(call.number("epsilon"), x.data_type)
+        small = cast_number(call.number("epsilon"), x.data_type)
         value = call.node(
             "InstanceNormalization",
             [call.cast(x, "float32"), weight, offset],
-            epsilon=float(epsilon),
+            epsilon=float(small),
         )
         return call.result(call.cast(value, x.data_type), x.data_type, x.shape)
 
@@ -127,9 +128,9 @@ class Normalization(BuilderBase):
         weight, added = _features(call, x, over)
         if weight is None:
             weight = call.constant(np.ones(x.shape[over[0] :]), x.data_type)
-        epsilon = cast_number(call.number("epsilon"), x.data_type)
+        small = cast_number(call.number("epsilon"), x.data_type)
         value = call.node(
-            "LayerNormalization", [x, weight, added], axis=over[0], epsilon=float(epsilon)
+            "LayerNormalization", [x, weight, added], axis=over[0], epsilon=float(small)
         )
         return call.result(value, x.data_type, x.shape)
 
@@ -161,8 +162,7 @@ def _normalized(
 
 
 def _mean(call: Call, x: Value, over: Sequence[int]) -> Value:
-    assert x.shape is not None
-    shape: list[int] = [1 if axis in over else size for axis, size in enumerate(x.shape)]  # type: ignore[misc]  # all known
+    shape = [1 if axis in over else size for axis, size in enumerate(shape_of(x))]
     return call.node("ReduceMean", [x, call.int64s(sorted(over))], x.dtype, shape, keepdims=1)
 
 

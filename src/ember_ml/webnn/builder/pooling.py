@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, floor, prod
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ember_ml.graph.core import Value
 from ember_ml.graph.types import numpy_dtype
+from ember_ml.webnn.builder.arithmetic import constant_like, greater, shape_of, where
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.builder.windows import (
     LAYOUTS,
@@ -144,12 +145,14 @@ class _Window(NamedTuple):
 
     def attributes(self, *, padded: bool) -> dict[str, list[int]]:
         """As ONNX's operators take them; without padding where the image has it already."""
-        return {
-            "kernel_shape": list(self.sizes),
-            "pads": [0, 0, 0, 0] if padded else onnx_pads(self.padding),
-            "strides": list(self.strides),
-            "dilations": list(self.dilations),
-        }
+        made = {"kernel_shape": list(self.sizes), "strides": list(self.strides)}
+        if any(self.padding) and not padded:
+            made["pads"] = onnx_pads(self.padding)
+        # Where there are none they are left out: ONNX Runtime makes nodes of its own for quantised
+        # graphs, which do not know them.
+        if self.dilations != (1, 1):
+            made["dilations"] = list(self.dilations)
+        return made
 
     @property
     def is_beyond_padding(self) -> bool:
@@ -212,10 +215,9 @@ def _window(call: Call, x: MLOperand, height: int, width: int) -> _Window:
     )
 
 
-def _padded(call: Call, image: Value, window: _Window, filling: np.generic) -> Value:
+def _padded(call: Call, image: Value, window: _Window, filling: float) -> Value:
     """An image with its padding."""
-    assert image.shape is not None
-    batches, channels = image.shape[:2]
+    batches, channels = shape_of(image)[:2]
     top, bottom, left, right = window.padding
     height, width = window.image[0] + top + bottom, window.image[1] + left + right
     if not any(window.padding):
@@ -225,10 +227,10 @@ def _padded(call: Call, image: Value, window: _Window, filling: np.generic) -> V
         [
             image,
             call.int64s([0, 0, top, left, 0, 0, bottom, right]),
-            call.builder._graph.constant(filling),
+            constant_like(call, image, filling),
         ],
         image.dtype,
-        [batches, channels, height, width],  # type: ignore[list-item]  # all known
+        [batches, channels, height, width],
         mode="constant",
     )
 
@@ -246,14 +248,13 @@ def _average(call: Call, image: Value, window: _Window, shape: list[int]) -> Val
         )
     # Zeros count as elements here, which the number of those that are none makes up for. Where a
     # window has no element at all, the result is 0, as in the web platform's tests.
-    dtype = numpy_dtype(image.dtype)
-    padded = _padded(call, image, window, dtype.type(0))
+    padded = _padded(call, image, window, 0)
     mean = call.node("AveragePool", [padded], image.dtype, shape, **window.attributes(padded=True))
     share = np.where(counts, prod(window.sizes) / np.maximum(counts, 1), 0)
     return call.node("Mul", [mean, call.constant(share, image.dtype)])
 
 
-def _counts(window: _Window, axis: int) -> np.ndarray:
+def _counts(window: _Window, axis: int) -> np.ndarray[Any, Any]:
     """How many elements of the image itself a window has along an axis, at each place."""
     starts = np.arange(window.places[axis]) * window.strides[axis] - window.padding[2 * axis]
     # Element k of a window lies at start + k * dilation.
@@ -265,21 +266,18 @@ def _counts(window: _Window, axis: int) -> np.ndarray:
 def _l2(call: Call, image: Value, window: _Window, shape: list[int]) -> Value:
     padded = not window.is_beyond_padding
     if padded:
-        image = _padded(call, image, window, numpy_dtype(image.dtype).type(0))
+        image = _padded(call, image, window, 0)
     return call.node("LpPool", [image], image.dtype, shape, p=2, **window.attributes(padded=padded))
 
 
 def _max(call: Call, image: Value, window: _Window, shape: list[int]) -> Value:
-    if image.dtype in ("int64", "uint64"):
+    if image.dtype in ("int32", "uint32", "int64", "uint64"):
         return _zero_where_empty(call, _max_of_slices(call, image, window), window)
-    # ONNX has no greatest of these, and float64 holds them all.
-    kind = "float64" if image.dtype in ("int32", "uint32") else image.dtype
-    source = call.cast(image, kind)
     padded = not window.is_beyond_padding
     if padded:
-        source = _padded(call, source, window, _least(kind))
-    made = call.node("MaxPool", [source], kind, shape, **window.attributes(padded=padded))
-    return _zero_where_empty(call, call.cast(made, image.dtype), window)
+        image = _padded(call, image, window, _least(image.dtype))
+    made = call.node("MaxPool", [image], image.dtype, shape, **window.attributes(padded=padded))
+    return _zero_where_empty(call, made, window)
 
 
 def _zero_where_empty(call: Call, made: Value, window: _Window) -> Value:
@@ -288,45 +286,34 @@ def _zero_where_empty(call: Call, made: Value, window: _Window) -> Value:
     # The least of unsigned integers, with which images are padded, is 0.
     if counts.all() or made.dtype.startswith("u"):
         return made
-    zero = call.constant(0, made.dtype)
-    return call.node(
-        "Where", [call.constant(counts > 0, "bool"), made, zero], made.dtype, made.shape
-    )  # type: ignore[arg-type]  # all known
+    return where(call, call.constant(counts > 0, "bool"), made, constant_like(call, made, 0))
 
 
 def _max_of_slices(call: Call, image: Value, window: _Window) -> Value:
-    """The greatest along one axis and then along the other, of a slice for each of its places."""
+    """The greatest along one axis and then along the other, of a slice for each of its places.
+
+    ONNX's MaxPool takes no integers of 32 and 64 bits.
+    """
     made = _padded(call, image, window, _least(image.dtype))
     for axis in (0, 1):
-        assert made.shape is not None
         step, count = window.strides[axis], window.places[axis]
-        sizes = [*made.shape]
+        sizes = [*shape_of(made)]
         sizes[2 + axis] = count
-        slices = [
-            call.node(
-                "Slice",
-                [
-                    made,
-                    *(
-                        call.int64s([n])
-                        for n in (start, start + (count - 1) * step + 1, 2 + axis, step)
-                    ),
-                ],
-                made.dtype,
-                sizes,  # type: ignore[arg-type]  # all known
-            )
-            for start in range(
-                0, window.sizes[axis] * window.dilations[axis], window.dilations[axis]
-            )
-        ]
-        made = slices[0] if len(slices) == 1 else call.node("Max", slices)
+        found: Value | None = None
+        for place in range(window.sizes[axis]):
+            start = place * window.dilations[axis]
+            bounds = (start, start + (count - 1) * step + 1, 2 + axis, step)
+            inputs = [made, *(call.int64s([number]) for number in bounds)]
+            part = call.node("Slice", inputs, made.dtype, sizes)
+            found = part if found is None else greater(call, found, part)
+        assert found is not None
+        made = found
     return made
 
 
-def _least(data_type: str) -> np.generic:
+def _least(data_type: str) -> float:
     dtype = numpy_dtype(data_type)
-    made: np.generic = dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)
-    return made
+    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
 _POOLS: Final = {"average_pool2d": _average, "l2_pool2d": _l2, "max_pool2d": _max}

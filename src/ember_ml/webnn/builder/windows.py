@@ -8,6 +8,7 @@ from math import prod
 from typing import Final
 
 from ember_ml.graph.core import Value
+from ember_ml.webnn.builder.arithmetic import shape_of, unwrapped
 from ember_ml.webnn.builder.base import Call
 from ember_ml.webnn.descriptors import MAX_BYTES, byte_length
 from ember_ml.webnn.operand import MLOperand
@@ -32,11 +33,11 @@ LAYOUTS: Final = ("nchw", "nhwc")
 
 def permuted(call: Call, x: MLOperand | Value, order: Sequence[int]) -> Value:
     """The axes in another order; the value itself where it is the same."""
-    value = x._value if isinstance(x, MLOperand) else x
-    assert value.shape is not None
+    value = unwrapped(x)
     if list(order) == list(range(len(order))):
         return value
-    shape: list[int] = [value.shape[axis] for axis in order]  # type: ignore[misc]  # all known
+    sizes = shape_of(value)
+    shape = [sizes[axis] for axis in order]
     return call.node("Transpose", [value], value.dtype, shape, perm=list(order))
 
 
