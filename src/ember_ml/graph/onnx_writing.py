@@ -149,6 +149,11 @@ class Writer:
 
     def _node(self, node: Node, proto: Any, count: int) -> None:
         proto.op_type = node.op
+        if node.op == "Identity" and types.BITS.get(node.outputs[0].dtype) == 4:
+            # ONNX Runtime has no Identity for them; a cast to their own type is one.
+            proto.op_type = "Cast"
+            number = types.number_of(node.outputs[0].dtype)
+            proto.attribute.append(self._onnx.helper.make_attribute("to", number))
         proto.domain = node.domain
         proto.name = _unique(node.label or f"{node.op}_{count}", self._labels)
         proto.input.extend(["" if x is None else self.name(x) for x in node.inputs])
