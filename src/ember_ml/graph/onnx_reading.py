@@ -31,7 +31,7 @@ OLDEST: Final = 7
 NEWEST: Final = 23
 
 # Functions are put in place of their calls; a small file could ask for any number of nodes.
-_MOST_INLINED: Final = 500_000
+_MOST_INLINED: Final = 100_000
 _DEEPEST: Final = 60
 _NAMES_SHOWN: Final = 6
 
@@ -92,7 +92,22 @@ def _parsed(onnx: Any, content: bytes, what: str) -> Any:
     return model
 
 
+def _is_text(message: Any) -> bool:
+    """Whether all strings are ones: the parser gives bytes where they are no UTF-8."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            if not (type(value) is str or all(type(x) is str for x in value)):
+                return False
+        elif field.type == field.TYPE_MESSAGE:
+            single = hasattr(value, "ListFields")
+            if not all(map(_is_text, (value,) if single else value)):
+                return False
+    return True
+
+
 def _read(onnx: Any, model: Any, what: str, tensors: TensorReader) -> Graph:
+    if not _is_text(model):
+        raise FormatError(f"{what}: a name in it is no UTF-8")
     if not model.HasField("graph") or not model.opset_import:
         raise FormatError(f"{what}: it has no graph, or does not say which operators it uses")
     graph = _Reader(onnx, model, what, tensors).main()
@@ -457,7 +472,7 @@ class _Reader:
                     f"'{domain}', and the model version {self._opsets[domain]}"
                 )
         given = {one.name: one for one in body.attribute_proto} | attributes
-        prefix = f"{caller.prefix}{proto.name or proto.op_type}_{self._inlined}/"
+        prefix = f"{proto.name or proto.op_type}_{self._inlined}/"
         inner = _Scope()
         for index, name in enumerate(body.input):
             there = index < len(proto.input) and proto.input[index]
