@@ -114,10 +114,10 @@ def svg(graph: Graph) -> str:
     head = _head(graph, [family for family in _FAMILIES if family in used])
     width = max(width, head[1])
     height = y + _MARGIN
-    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    extent = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {extent}>',
             f"<title>{escape(graph.name)}</title>",
             f"<style>{_STYLE}</style>",
             _ARROW,

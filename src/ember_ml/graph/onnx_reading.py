@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ember_ml.errors import DTypeError, FormatError
+from ember_ml.errors import DomainError, DTypeError, FormatError
 from ember_ml.graph import types
 from ember_ml.graph.core import OPSET, Graph, Node, Shape, Value
 from ember_ml.graph.onnx_layout import Place, without_weights
@@ -111,7 +111,10 @@ def _read(onnx: Any, model: Any, what: str, tensors: TensorReader) -> Graph:
     if not model.HasField("graph") or not model.opset_import:
         raise FormatError(f"{what}: it has no graph, or does not say which operators it uses")
     graph = _Reader(onnx, model, what, tensors).main()
-    learn_types(graph)
+    try:
+        learn_types(graph)
+    except DomainError as error:  # an attribute that no operator can have
+        raise FormatError(f"{what}: {error}") from None
     return graph
 
 

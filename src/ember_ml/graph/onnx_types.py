@@ -95,6 +95,9 @@ def write_type(proto: Any, dtype: str, shape: Shape | None) -> None:
 
 # --- Inference ----------------------------------------------------------------------------------
 
+# A domain that nobody describes: inference passes over its operators.
+_UNKNOWN: Final = "ember_ml.unknown"
+
 
 def learn_types(graph: Graph) -> None:
     """Fill in types and shapes of values, as far as onnx's shape inference finds them.
@@ -106,11 +109,57 @@ def learn_types(graph: Graph) -> None:
     onnx = onnx_module()
     writer = Writer(onnx, weights_as_inputs=True)
     model = writer.model(graph)
+    model.opset_import.add(domain=_UNKNOWN, version=1)
+    _Screen(onnx, graph.opsets).graph(model.graph)
     try:
         found = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # of onnx or of protobuf: types stay unknown, and executors say more
         return
     _learn(graph, found.graph, writer)
+
+
+class _Screen:
+    """Hides nodes from inference that are not as their operators demand.
+
+    Inference reads inputs and attributes without asking whether they are there, and has ended the
+    process on some that were not.
+    """
+
+    def __init__(self, onnx: Any, opsets: dict[str, int]) -> None:
+        self._defs = onnx.defs
+        self._version = opsets.get("", 0)
+        self._schemas: dict[str, Any] = {}
+
+    def graph(self, proto: Any) -> None:
+        """Hide the unsound nodes of a graph and of its bodies."""
+        for node in proto.node:
+            if node.domain or not self._sound(node):
+                node.domain = _UNKNOWN
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    self.graph(attribute.g)
+
+    def _sound(self, node: Any) -> bool:
+        if node.op_type not in self._schemas:
+            try:
+                made = self._defs.get_schema(node.op_type, self._version, "")
+            except Exception:  # of onnx's own: there is no such operator
+                made = None
+            self._schemas[node.op_type] = made
+        schema = self._schemas[node.op_type]
+        if schema is None or len(node.output) > schema.max_output:
+            return False
+        if not schema.min_input <= len(node.input) <= schema.max_input:
+            return False
+        single = self._defs.OpSchema.FormalParameterOption.Single
+        for name, formal in zip(node.input, schema.inputs, strict=False):
+            if not name and formal.option == single:
+                return False
+        given = {x.name: x.type for x in node.attribute}
+        return all(
+            key in schema.attributes and int(schema.attributes[key].type.value) == kind
+            for key, kind in given.items()
+        ) and all(key in given for key, one in schema.attributes.items() if one.required)
 
 
 def _learn(graph: Graph, proto: Any, writer: Any) -> None:

@@ -180,18 +180,20 @@ class Writer:
             for one in value:
                 self._tensor(proto.tensors.add(), one, key, None)
             return
-        # The operator's own description tells what an empty list is of, and makes 1 a 1.0.
         kind = self._kind(node, key)
         try:
-            if kind == kinds.FLOAT:
-                value = float(value)
-            elif kind == kinds.FLOATS:
+            if kind == kinds.FLOAT and isinstance(value, int):
+                value = float(value)  # people write 1 for 1.0
+            elif kind == kinds.FLOATS and isinstance(value, list | tuple):
                 value = [float(one) for one in value]
-            proto.CopyFrom(self._onnx.helper.make_attribute(key, value, attr_type=kind))
-        except (TypeError, ValueError) as error:
+            # Of what an empty list is one, only the operator's own description tells.
+            empty = isinstance(value, list | tuple) and not value
+            made = self._onnx.helper.make_attribute(key, value, attr_type=kind if empty else None)
+        except (TypeError, ValueError, AssertionError) as error:
             raise DomainError(
                 f"{node.op} '{node.label}': its attribute '{key}' cannot be {value!r}: {error}"
             ) from None
+        proto.CopyFrom(made)
 
     def _kind(self, node: Node, key: str) -> int | None:
         known = self._kinds.get((node.op, node.domain))
