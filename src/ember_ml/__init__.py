@@ -75,7 +75,18 @@ from ember_ml.devices import (
 from ember_ml.ops import from_jax, from_mlx, from_numpy, from_torch
 
 if _TYPE_CHECKING:
-    from ember_ml import autodiff, features, graph, io, memory, models, registry, training, tree, webnn
+    from ember_ml import (
+        autodiff,
+        features,
+        graph,
+        io,
+        memory,
+        models,
+        registry,
+        training,
+        tree,
+        webnn,
+    )
     from ember_ml.autodiff import (
         GradientTape,
         checkpoint,

@@ -9,8 +9,8 @@ from ember_ml.webnn.limits import LIMITS
 from tests.webnn.running import compute
 
 UNARY = (
-    "abs ceil cos erf exp floor identity log neg reciprocal round_even sign sin sqrt tan".split()
-)
+    "abs cast ceil cos erf exp floor identity log neg reciprocal round_even sign sin sqrt tan"
+).split()
 BINARY = "add sub mul div max min pow".split()
 COMPARISONS = "equal not_equal greater greater_or_equal lesser lesser_or_equal".split()
 LOGIC = "logical_and logical_or logical_xor".split()
