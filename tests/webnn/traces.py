@@ -110,7 +110,9 @@ class Player:
             return mismatch(step, error)
         if "throws" in step:
             return f"raised nothing, not {step['throws']}"
-        if "result" in step:
+        if isinstance(step.get("result"), list):
+            self.known.update(zip(step["result"], made, strict=True))
+        elif "result" in step:
             self.known[step["result"]] = made
         return None
 

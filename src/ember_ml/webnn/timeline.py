@@ -115,12 +115,11 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
 
     def _settle(self, value: Any, error: BaseException | None) -> None:
         future = self._future
-        if future is None or future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(value)
+        if future is not None and not future.done():
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
         if self.when_settled is not None:
             self.when_settled()
 

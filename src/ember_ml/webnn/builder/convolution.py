@@ -9,10 +9,12 @@ from typing import Final
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.builder.windows import (
     LAYOUTS,
+    check_steps,
     dimension,
     from_nchw,
     image_sizes,
     onnx_pads,
+    padded_sizes,
     paddings,
     permuted,
     positive_pair,
@@ -80,6 +82,8 @@ class Convolution(BuilderBase):
         if made % parts:
             raise call.fault(f"{made} output channels do not divide into {parts} groups")
         added = _bias(call, x, made)
+        padded = padded_sizes(call, x, height, width, pads)
+        check_steps(call, padded, steps, spread, "a padded input")
         sizes = [
             floor(window_places(height, filter_height, pads[:2], steps[0], spread[0])),
             floor(window_places(width, filter_width, pads[2:], steps[1], spread[1])),
@@ -150,8 +154,6 @@ class Convolution(BuilderBase):
         taken, each, filter_height, filter_width = (weight.shape[order.index(c)] for c in "iohw")
         if channels != taken:
             raise call.fault(f"the input has {channels} channels, and the filter takes {taken}")
-        if channels % parts:
-            raise call.fault(f"{channels} input channels do not divide into {parts} groups")
         made = each * parts
         added = _bias(call, x, made)
         least = [
@@ -161,6 +163,7 @@ class Convolution(BuilderBase):
         more = _output_padding(call, least, steps)
         sizes = [size + extra for size, extra in zip(least, more, strict=True)]
         dimension(call, sizes)
+        check_steps(call, sizes, steps, spread, "an output")
         value = call.node(
             "ConvTranspose",
             [

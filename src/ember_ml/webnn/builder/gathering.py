@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ember_ml.graph.core import Value
+from ember_ml.webnn.builder.arithmetic import clipped, greater, lesser
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.operand import MLOperand
 
@@ -132,9 +133,7 @@ class Gathering(BuilderBase):
         written = call.operand("updates", updates)
         call.same_type("updates", written, x)
         _check_updates(call, written, _slices(call, x, named))
-        value = call.node(
-            "ScatterND", [x, _clamped_coordinates(call, named, x.shape), written]
-        )
+        value = call.node("ScatterND", [x, _clamped_coordinates(call, named, x.shape), written])
         return call.result(value, x.data_type, x.shape)
 
 
@@ -169,18 +168,21 @@ def _slices(call: Call, x: MLOperand, indices: MLOperand) -> list[int]:
 
 
 def _clamped(call: Call, indices: MLOperand, size: int) -> Value:
-    """Indices within an axis of that size."""
-    # uint32 indices are beyond what ONNX takes, and beyond int32.
-    kind = "int64" if indices.data_type == "uint32" else indices.data_type
-    return call.node(
-        "Clip",
-        [call.cast(indices, kind), call.constant(-size, kind), call.constant(size - 1, kind)],
-    )
+    """Indices within an axis of that size, in a type that ONNX takes for them."""
+    kind = indices.data_type
+    least, most = (call.constant(n, kind) for n in (_first(kind, size), size - 1))
+    made = clipped(call, indices._value, least, most)
+    return call.cast(made, "int64") if kind == "uint32" else made
 
 
 def _clamped_coordinates(call: Call, indices: MLOperand, shape: Sequence[int]) -> Value:
     """Coordinates within a shape; ONNX takes int64 for these."""
-    sizes = shape[: indices.shape[-1]]
-    wide = call.cast(indices, "int64")
-    least = call.node("Max", [wide, call.int64s([-size for size in sizes])])
-    return call.node("Min", [least, call.int64s([size - 1 for size in sizes])])
+    kind, sizes = indices.data_type, shape[: indices.shape[-1]]
+    least = call.constant([_first(kind, size) for size in sizes], kind)
+    most = call.constant([size - 1 for size in sizes], kind)
+    return call.cast(lesser(call, greater(call, indices._value, least), most), "int64")
+
+
+def _first(data_type: str, size: int) -> int:
+    """The least index of an axis."""
+    return 0 if data_type == "uint32" else -size

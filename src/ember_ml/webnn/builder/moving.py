@@ -33,8 +33,9 @@ class Moving(BuilderBase):
     ) -> MLOperand:
         """Join operands along an axis; their other sizes are the same."""
         call = self._call("concat", options, label=label)
-        if not isinstance(inputs, Sequence) or isinstance(inputs, str):
-            raise call.fault(f"inputs is a sequence of operands, not {inputs!r}")
+        given: object = inputs
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise call.fault(f"inputs is a sequence of operands, not {given!r}")
         if not 1 <= len(inputs) <= _MOST_TENSORS:
             raise call.fault(f"it takes 1 to {_MOST_TENSORS} inputs, not {len(inputs)}")
         parts = [call.operand(f"inputs[{i}]", x, "inputs") for i, x in enumerate(inputs)]
@@ -107,10 +108,9 @@ class Moving(BuilderBase):
         if not any(before + after):
             made = call.node("Identity", [x])
         else:
-            inputs = [x, call.int64s(before + after)]
-            if how == "constant":
-                inputs.append(call.constant(filling, x.data_type))
-            made = call.node("Pad", inputs, x.data_type, shape, mode=_PAD_MODES[how])
+            pads = call.int64s(before + after)
+            constant = call.constant(filling, x.data_type) if how == "constant" else None
+            made = call.node("Pad", [x, pads, constant], x.data_type, shape, mode=_PAD_MODES[how])
         return call.result(made, x.data_type, shape)
 
     def reshape(
@@ -127,8 +127,7 @@ class Moving(BuilderBase):
         shape = call.sizes("new_shape", new_shape)
         if prod(shape) != prod(x.shape):
             raise call.fault(
-                f"{list(x.shape)} has {prod(x.shape)} elements, and {list(shape)} "
-                f"has {prod(shape)}"
+                f"{list(x.shape)} has {prod(x.shape)} elements, and {list(shape)} has {prod(shape)}"
             )
         value = call.node("Reshape", [x, call.int64s(shape)], x.data_type, shape)
         return call.result(value, x.data_type, shape)
@@ -184,6 +183,9 @@ class Moving(BuilderBase):
             raise call.fault(
                 f"sizes and strides are 1 at least; {list(lengths)} and {list(steps)} came"
             )
+        # The specification allows more, and the web platform's tests do not.
+        if any(step > length for step, length in zip(steps, lengths, strict=True)):
+            raise call.fault(f"strides {list(steps)} are longer than sizes {list(lengths)}")
         ends = [start + length for start, length in zip(first, lengths, strict=True)]
         if any(end > size for end, size in zip(ends, x.shape, strict=True)):
             raise call.fault(

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import prod
 from typing import Final
 
 from ember_ml.graph.core import Value
+from ember_ml.webnn.builder.arithmetic import shape_of, unwrapped
 from ember_ml.webnn.builder.base import Call
+from ember_ml.webnn.descriptors import MAX_BYTES, byte_length
 from ember_ml.webnn.operand import MLOperand
 
 __all__ = [
     "LAYOUTS",
+    "check_steps",
     "dimension",
     "from_nchw",
     "image_sizes",
     "onnx_pads",
+    "padded_sizes",
     "paddings",
     "permuted",
     "positive_pair",
@@ -28,11 +33,11 @@ LAYOUTS: Final = ("nchw", "nhwc")
 
 def permuted(call: Call, x: MLOperand | Value, order: Sequence[int]) -> Value:
     """The axes in another order; the value itself where it is the same."""
-    value = x._value if isinstance(x, MLOperand) else x
-    assert value.shape is not None
+    value = unwrapped(x)
     if list(order) == list(range(len(order))):
         return value
-    shape: list[int] = [value.shape[axis] for axis in order]  # type: ignore[misc]  # all known
+    sizes = shape_of(value)
+    shape = [sizes[axis] for axis in order]
     return call.node("Transpose", [value], value.dtype, shape, perm=list(order))
 
 
@@ -87,6 +92,26 @@ def window_places(
     """How many places a window has along an axis; the last may be part of one."""
     extent = (window - 1) * dilation + 1
     return Fraction(size - extent + sum(padding), stride) + 1
+
+
+def check_steps(
+    call: Call, sizes: Sequence[int], steps: Sequence[int], spread: Sequence[int], of: str
+) -> None:
+    """Raise where a stride or a dilation is longer than the image, as the platform's tests ask."""
+    for name, given in (("strides", steps), ("dilations", spread)):
+        if any(step > size for step, size in zip(given, sizes, strict=True)):
+            raise call.fault(f"{name} {list(given)} go beyond {of} of {list(sizes)}")
+
+
+def padded_sizes(
+    call: Call, x: MLOperand, height: int, width: int, padding: Sequence[int]
+) -> list[int]:
+    """The height and the width with the padding; an image too large to exist is refused."""
+    sizes = [height + sum(padding[:2]), width + sum(padding[2:])]
+    elements = prod(x.shape) // (height * width) * prod(sizes)
+    if byte_length(x.data_type, (elements,)) > MAX_BYTES:
+        raise call.fault(f"the padded input would be {sizes} large and take over {MAX_BYTES} bytes")
+    return sizes
 
 
 def dimension(call: Call, sizes: Sequence[int]) -> None:
