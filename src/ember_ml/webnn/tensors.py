@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import weakref
+from typing import TYPE_CHECKING, Any, Final
 
 from ember_ml.webnn.descriptors import MLTensorDescriptor, byte_length
 from ember_ml.webnn.errors import InvalidStateError
 
 if TYPE_CHECKING:
     from ember_ml.webnn.context import MLContext
+    from ember_ml.webnn.graph import Prepared
     from ember_ml.webnn.timeline import Pending
 
 __all__ = ["MLDeviceTensor", "MLTensor"]
+
+# Of so many prepared dispatches a tensor looks for those that are gone.
+MOST_USES: Final = 64
 
 
 class MLTensor:
@@ -27,6 +32,7 @@ class MLTensor:
         "_context",
         "_descriptor",
         "_is_destroyed",
+        "_most_uses",
         "_pending",
         "_storage",
         "_uses",
@@ -49,7 +55,8 @@ class MLTensor:
         # Reads that are on their way; they fail when the tensor is destroyed.
         self._pending: set[Pending[Any]] = set()
         # The prepared dispatches that it is part of: which table, and under which key.
-        self._uses: list[tuple[Any, Any]] = []
+        self._uses: list[tuple[weakref.ref[Prepared], tuple[object, ...]]] = []
+        self._most_uses = MOST_USES
 
     @property
     def data_type(self) -> str:
@@ -94,6 +101,15 @@ class MLTensor:
         self._pending.clear()
         # Work that is queued holds the memory itself, so that it ends with the last of that.
         self._storage = None
+
+    def _use(self, table: weakref.ref[Prepared], key: tuple[object, ...]) -> None:
+        """Remember a prepared dispatch; those that other tensors took along are dropped at times."""
+        uses = self._uses
+        uses.append((table, key))
+        if len(uses) >= self._most_uses:
+            kept = [(one, place) for one, place in uses if place in (one() or ())]
+            self._uses = kept
+            self._most_uses = max(MOST_USES, 2 * len(kept))
 
     def _forget(self) -> None:
         uses, self._uses = self._uses, []
