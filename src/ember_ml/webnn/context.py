@@ -425,7 +425,7 @@ class MLContext:
         key = (*inputs, *map(id, inputs.values()), *outputs, *map(id, outputs.values()))
         graph._prepared[key] = work
         for tensor in (*inputs.values(), *outputs.values()):
-            tensor._use(weakref.ref(graph._prepared), key)
+            tensor._use(graph._prepared, key)
         with self._joining:
             self._prepared += 1
         return work

@@ -55,7 +55,7 @@ class MLTensor:
         # Reads that are on their way; they fail when the tensor is destroyed.
         self._pending: set[Pending[Any]] = set()
         # The prepared dispatches that it is part of: which table, and under which key.
-        self._uses: list[tuple[weakref.ref[Prepared], tuple[object, ...]]] = []
+        self._uses: dict[tuple[int, tuple[object, ...]], weakref.ref[Prepared]] = {}
         self._most_uses = MOST_USES
 
     @property
@@ -102,18 +102,17 @@ class MLTensor:
         # Work that is queued holds the memory itself, so that it ends with the last of that.
         self._storage = None
 
-    def _use(self, table: weakref.ref[Prepared], key: tuple[object, ...]) -> None:
-        """Remember a prepared dispatch; those that other tensors took along are dropped at times."""
-        uses = self._uses
-        uses.append((table, key))
-        if len(uses) >= self._most_uses:
-            kept = [(one, place) for one, place in uses if place in (one() or ())]
+    def _use(self, table: Prepared, key: tuple[object, ...]) -> None:
+        """Remember a prepared dispatch; those that went with other tensors are dropped at times."""
+        self._uses[(id(table), key)] = weakref.ref(table)
+        if len(self._uses) >= self._most_uses:
+            kept = {use: one for use, one in self._uses.items() if use[1] in (one() or ())}
             self._uses = kept
             self._most_uses = max(MOST_USES, 2 * len(kept))
 
     def _forget(self) -> None:
-        uses, self._uses = self._uses, []
-        for table, key in uses:
+        uses, self._uses = self._uses, {}
+        for (_, key), table in uses.items():
             prepared = table()
             if prepared is not None:
                 prepared.pop(key, None)
