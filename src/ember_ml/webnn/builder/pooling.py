@@ -10,7 +10,7 @@ import numpy as np
 
 from ember_ml.graph.core import Value
 from ember_ml.graph.types import numpy_dtype
-from ember_ml.webnn.builder.arithmetic import constant_like, greater, shape_of, where
+from ember_ml.webnn.builder.arithmetic import constant_like, greater, shape_of, where, wide
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.builder.windows import (
     LAYOUTS,
@@ -143,10 +143,10 @@ class _Window(NamedTuple):
     dilations: tuple[int, int]
     places: tuple[int, int]
 
-    def attributes(self, *, padded: bool) -> dict[str, list[int]]:
-        """As ONNX's operators take them; without padding where the image has it already."""
+    def attributes(self) -> dict[str, list[int]]:
+        """As ONNX's operators take them."""
         made = {"kernel_shape": list(self.sizes), "strides": list(self.strides)}
-        if any(self.padding) and not padded:
+        if any(self.padding):
             made["pads"] = onnx_pads(self.padding)
         # Where there are none they are left out: ONNX Runtime makes nodes of its own for quantised
         # graphs, which do not know them.
@@ -155,10 +155,24 @@ class _Window(NamedTuple):
         return made
 
     @property
-    def is_beyond_padding(self) -> bool:
-        """Whether ONNX takes the padding: it is smaller than the window."""
+    def is_pooled(self) -> bool:
+        """Whether ONNX Runtime pools by it: its padding is smaller than the window.
+
+        Padding by a node before does not help: ONNX Runtime puts the two together again.
+        """
         top, bottom, left, right = self.padding
         return max(top, bottom) < self.sizes[0] and max(left, right) < self.sizes[1]
+
+    def counts(self) -> np.ndarray[Any, Any]:
+        """How many elements of the image itself a window has, at each place."""
+        return np.multiply.outer(self._counts(0), self._counts(1))
+
+    def _counts(self, axis: int) -> np.ndarray[Any, Any]:
+        size, dilation = self.sizes[axis], self.dilations[axis]
+        starts = np.arange(self.places[axis]) * self.strides[axis] - self.padding[2 * axis]
+        # Element k of a window lies at start + k * dilation.
+        first, end = -(starts // dilation), -((starts - self.image[axis]) // dilation)
+        return np.clip(end, 0, size) - np.clip(first, 0, size)
 
 
 def _pool(call: Call, input: MLOperand) -> MLOperand:
@@ -215,74 +229,49 @@ def _window(call: Call, x: MLOperand, height: int, width: int) -> _Window:
     )
 
 
-def _padded(call: Call, image: Value, window: _Window, filling: float) -> Value:
-    """An image with its padding."""
-    batches, channels = shape_of(image)[:2]
-    top, bottom, left, right = window.padding
-    height, width = window.image[0] + top + bottom, window.image[1] + left + right
-    if not any(window.padding):
-        return image
-    return call.node(
-        "Pad",
-        [
-            image,
-            call.int64s([0, 0, top, left, 0, 0, bottom, right]),
-            constant_like(call, image, filling),
-        ],
-        image.dtype,
-        [batches, channels, height, width],
-        mode="constant",
-    )
-
-
 def _average(call: Call, image: Value, window: _Window, shape: list[int]) -> Value:
-    counts = np.multiply.outer(*(_counts(window, axis) for axis in (0, 1)))
-    if window.is_beyond_padding and counts.all():
+    counts = window.counts()
+    if window.is_pooled and counts.all():
         return call.node(
-            "AveragePool",
-            [image],
-            image.dtype,
-            shape,
-            count_include_pad=0,
-            **window.attributes(padded=False),
+            "AveragePool", [image], image.dtype, shape, count_include_pad=0, **window.attributes()
         )
-    # Zeros count as elements here, which the number of those that are none makes up for. Where a
-    # window has no element at all, the result is 0, as in the web platform's tests.
-    padded = _padded(call, image, window, 0)
-    mean = call.node("AveragePool", [padded], image.dtype, shape, **window.attributes(padded=True))
-    share = np.where(counts, prod(window.sizes) / np.maximum(counts, 1), 0)
-    return call.node("Mul", [mean, call.constant(share, image.dtype)])
-
-
-def _counts(window: _Window, axis: int) -> np.ndarray[Any, Any]:
-    """How many elements of the image itself a window has along an axis, at each place."""
-    starts = np.arange(window.places[axis]) * window.strides[axis] - window.padding[2 * axis]
-    # Element k of a window lies at start + k * dilation.
-    first = -(starts // window.dilations[axis])
-    end = -((starts - window.image[axis]) // window.dilations[axis])
-    return np.clip(end, 0, window.sizes[axis]) - np.clip(first, 0, window.sizes[axis])
+    # The mean of no element at all is 0, as the greatest is in the web platform's tests.
+    share = np.where(counts, 1 / np.maximum(counts, 1), 0)
+    sums = _sums(call, wide(call, image), window, shape)
+    return call.cast(call.node("Mul", [sums, call.constant(share, sums.dtype)]), image.dtype)
 
 
 def _l2(call: Call, image: Value, window: _Window, shape: list[int]) -> Value:
-    padded = not window.is_beyond_padding
-    if padded:
-        image = _padded(call, image, window, 0)
-    return call.node("LpPool", [image], image.dtype, shape, p=2, **window.attributes(padded=padded))
+    # The squares of float16 soon overflow.
+    source = wide(call, image)
+    if window.is_pooled:
+        made = call.node("LpPool", [source], source.dtype, shape, p=2, **window.attributes())
+    else:
+        squares = call.node("Mul", [source, source])
+        made = call.node("Sqrt", [_sums(call, squares, window, shape)])
+    return call.cast(made, image.dtype)
+
+
+def _sums(call: Call, image: Value, window: _Window, shape: list[int]) -> Value:
+    """The sum under a window: a convolution with ones, which takes any padding."""
+    channels = shape_of(image)[1]
+    ones = call.constant(np.ones((channels, 1, *window.sizes)), image.dtype)
+    return call.node(
+        "Conv", [image, ones], image.dtype, shape, group=channels, **window.attributes()
+    )
 
 
 def _max(call: Call, image: Value, window: _Window, shape: list[int]) -> Value:
-    if image.dtype in ("int32", "uint32", "int64", "uint64"):
-        return _zero_where_empty(call, _max_of_slices(call, image, window), window)
-    padded = not window.is_beyond_padding
-    if padded:
-        image = _padded(call, image, window, _least(image.dtype))
-    made = call.node("MaxPool", [image], image.dtype, shape, **window.attributes(padded=padded))
+    if window.is_pooled and image.dtype not in ("int32", "uint32", "int64", "uint64"):
+        made = call.node("MaxPool", [image], image.dtype, shape, **window.attributes())
+    else:
+        made = _max_of_slices(call, image, window)
     return _zero_where_empty(call, made, window)
 
 
 def _zero_where_empty(call: Call, made: Value, window: _Window) -> Value:
     """The greatest of no element at all is 0, as in the web platform's tests."""
-    counts = np.multiply.outer(*(_counts(window, axis) for axis in (0, 1)))
+    counts = window.counts()
     # The least of unsigned integers, with which images are padded, is 0.
     if counts.all() or made.dtype.startswith("u"):
         return made
@@ -294,7 +283,7 @@ def _max_of_slices(call: Call, image: Value, window: _Window) -> Value:
 
     ONNX's MaxPool takes no integers of 32 and 64 bits.
     """
-    made = _padded(call, image, window, _least(image.dtype))
+    made = _padded(call, image, window)
     for axis in (0, 1):
         step, count = window.strides[axis], window.places[axis]
         sizes = [*shape_of(made)]
@@ -311,9 +300,23 @@ def _max_of_slices(call: Call, image: Value, window: _Window) -> Value:
     return made
 
 
-def _least(data_type: str) -> float:
-    dtype = numpy_dtype(data_type)
-    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
+def _padded(call: Call, image: Value, window: _Window) -> Value:
+    """An image with its padding, which is never the greatest."""
+    batches, channels = shape_of(image)[:2]
+    top, bottom, left, right = window.padding
+    height, width = window.image[0] + top + bottom, window.image[1] + left + right
+    if not any(window.padding):
+        return image
+    dtype = numpy_dtype(image.dtype)
+    least = -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
+    pads = call.int64s([0, 0, top, left, 0, 0, bottom, right])
+    return call.node(
+        "Pad",
+        [image, pads, constant_like(call, image, least)],
+        image.dtype,
+        [batches, channels, height, width],
+        mode="constant",
+    )
 
 
 _POOLS: Final = {"average_pool2d": _average, "l2_pool2d": _l2, "max_pool2d": _max}
