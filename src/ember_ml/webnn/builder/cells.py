@@ -1,4 +1,4 @@
-"""What recurrent ops check, and how they become ONNX's GRU and LSTM."""
+"""What recurrent ops check, and how they become ONNX's GRU and LSTM, or a loop."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 from ember_ml.graph.core import Value
 from ember_ml.webnn.builder.arithmetic import shape_of
 from ember_ml.webnn.builder.base import Call
+from ember_ml.webnn.builder.peepholes import Direction, over_steps
+from ember_ml.webnn.builder.windows import permuted
 from ember_ml.webnn.descriptors import check_sizes
 from ember_ml.webnn.operand import MLOperand
 
@@ -140,7 +142,71 @@ class Network:
     ) -> list[Value]:
         """The states of all steps, the last, and the last of the cell."""
         peepholes = self.optional("peephole_weight", (3 * self.size,))
-        return self._run("LSTM", [*weights, None, hidden, cell, peepholes], 2)
+        if peepholes is None:
+            return self._run("LSTM", [*weights, None, hidden, cell], 2)
+        self._check_sequence()
+        made = [
+            over_steps(self.call, self._direction(number, weights, peepholes, hidden, cell))
+            for number in range(self.directions)
+        ]
+        kind, shape = self.x.data_type, self.state_shape
+        whole = [(self.steps, 1, *shape), (1, *shape), (1, *shape)]
+        return [
+            self.call.cast(self._joined([one[place] for one in made], sizes, axis), kind)
+            for place, (sizes, axis) in enumerate(zip(whole, (1, 0, 0), strict=True))
+        ]
+
+    def _direction(
+        self,
+        number: int,
+        weights: Sequence[Value | None],
+        peepholes: Value,
+        hidden: Value | None,
+        cell: Value | None,
+    ) -> Direction:
+        """What one direction works with, in float32."""
+        call, size = self.call, self.size
+        from_input, from_state, biases = (self._of(number, one) for one in weights)
+        assert from_input is not None
+        assert from_state is not None
+        source = call.cast(self._lifted(self.x), "float32")
+        shape = (self.steps, self.batch, 4 * size)
+        turned = [permuted(call, one, [1, 0]) for one in (from_input, from_state)]
+        gates = call.node("MatMul", [source, turned[0]], "float32", shape)
+        if biases is not None:
+            halves = call.nodes(
+                "Split", [biases, call.int64s([4 * size] * 2)], [("float32", (4 * size,))] * 2
+            )
+            gates = call.node("Add", [gates, call.node("Add", halves)])
+        peeps = self._of(number, peepholes)
+        zeros = call.constant(np.zeros(self.state_shape), "float32")
+        return Direction(
+            gates,
+            turned[1],
+            call.nodes("Split", [peeps, call.int64s([size] * 3)], [("float32", (size,))] * 3),
+            self._of(number, hidden) or zeros,
+            self._of(number, cell) or zeros,
+            self.activations[:3],
+            number == 1 or self.direction == "backward",
+        )
+
+    def _of(self, number: int, x: Value | None) -> Value | None:
+        """A direction's part of a value, in float32."""
+        if x is None:
+            return None
+        index = self.call.constant(number, "int64")
+        part = self.call.node("Gather", [x, index], x.dtype, shape_of(x)[1:], axis=0)
+        return self.call.cast(part, "float32")
+
+    def _joined(self, parts: Sequence[Value], shape: Sequence[int], axis: int) -> Value:
+        """The results of all directions along an axis."""
+        call = self.call
+        apart = [
+            call.node("Reshape", [part, call.int64s(shape)], part.dtype, shape) for part in parts
+        ]
+        whole = list(shape)
+        whole[axis] = len(parts)
+        return call.node("Concat", apart, apart[0].dtype, whole, axis=axis)
 
     def _run(
         self, onnx_op: str, given: Sequence[Value | None], states: int, **more: int
@@ -148,8 +214,7 @@ class Network:
         kind = self.x.data_type
         state = (kind, (self.directions, *self.state_shape))
         sequence = (kind, (self.steps, self.directions, *self.state_shape))
-        # It is computed whether or not it was asked for.
-        check_sizes(self.call.what, *sequence)
+        self._check_sequence()
         return self.call.nodes(
             onnx_op,
             [self._lifted(self.x), *given],
@@ -159,6 +224,11 @@ class Network:
             activations=self.activations,
             **more,
         )
+
+    def _check_sequence(self) -> None:
+        """It is computed whether or not it was asked for."""
+        shape = (self.steps, self.directions, *self.state_shape)
+        check_sizes(self.call.what, self.x.data_type, shape)
 
     def result(self, state: Value) -> MLOperand:
         """The operand of a last state."""

@@ -165,14 +165,16 @@ class _Window(NamedTuple):
 
     def counts(self) -> np.ndarray[Any, Any]:
         """How many elements of the image itself a window has, at each place."""
-        return np.multiply.outer(self._counts(0), self._counts(1))
+        found: np.ndarray[Any, Any] = self._counts(0)[:, None] * self._counts(1)
+        return found
 
     def _counts(self, axis: int) -> np.ndarray[Any, Any]:
         size, dilation = self.sizes[axis], self.dilations[axis]
         starts = np.arange(self.places[axis]) * self.strides[axis] - self.padding[2 * axis]
         # Element k of a window lies at start + k * dilation.
         first, end = -(starts // dilation), -((starts - self.image[axis]) // dilation)
-        return np.clip(end, 0, size) - np.clip(first, 0, size)
+        found: np.ndarray[Any, Any] = np.clip(end, 0, size) - np.clip(first, 0, size)
+        return found
 
 
 def _pool(call: Call, input: MLOperand) -> MLOperand:
