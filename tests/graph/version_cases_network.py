@@ -473,6 +473,20 @@ def _fused() -> Iterator[VersionCase]:
         atol=1e-5,
     )
     yield VersionCase("LayerNormalization", 13, "fused", (x, gamma, beta), atol=1e-5)
+    yield VersionCase(
+        "FusedGemm",
+        13,
+        "fused",
+        (x[0], _f(4, 2), _f(2)),
+        domain=_MS,
+        attributes={"activation": "LeakyRelu", "activation_alpha": 0.2},
+    )
+    for name, numbers in (("Relu", None), ("Clip", [-0.5, 0.5]), ("HardSigmoid", [0.3, 0.4])):
+        fused = {"activation": name, "kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+        if numbers:
+            fused["activation_params"] = numbers
+        inputs = (_IMAGE, _f(2, 2, 3, 3), _f(2), *([_f(1, 2, 5, 6)] if not numbers else []))
+        yield VersionCase("FusedConv", 13, name, inputs, domain=_MS, attributes=fused)
 
 
 NETWORK_CASES: tuple[VersionCase, ...] = (
