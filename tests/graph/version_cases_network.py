@@ -279,8 +279,14 @@ def _recurrent() -> Iterator[VersionCase]:
             outputs = ("float32",) * (1 + state)
             attributes = {"hidden_size": hidden, "direction": direction}
             yield VersionCase(op, 7, direction, inputs, (), outputs, attributes)
+            if op == "GRU":
+                after = {**attributes, "linear_before_reset": 1}
+                yield VersionCase(op, 7, f"linear-{direction}", inputs, (), outputs, after)
         lengths = np.array([2, 3], np.int32)
         yield VersionCase(op, 7, "lengths", (x, w, r, b, lengths, h), (), outputs, attributes)
+        back = {**attributes, "direction": "reverse"}
+        one = (x, w[1:], r[1:], b[1:], lengths, h[1:])
+        yield VersionCase(op, 7, "lengths-reverse", one, (), outputs, back)
     w, r, b = _f(1, 6, size), _f(1, 6, hidden), _f(1, 12)
     yield VersionCase(
         "GRU",
