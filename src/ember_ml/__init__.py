@@ -218,9 +218,7 @@ __all__ = [
 ]
 
 
-_LATER = frozenset(
-    "autodiff features graph memory models registry training tree webnn".split()
-)
+_LATER = frozenset("autodiff features graph memory models registry training tree webnn".split())
 
 
 def __getattr__(name: str) -> _Any:
