@@ -124,7 +124,7 @@ class _Screen:
     """Hides nodes from inference that are not as their operators demand.
 
     Inference reads inputs and attributes without asking whether they are there, and has ended the
-    process on some that were not. Its `data_prop` stays off: it counts up to the length of a vector.
+    process on some that were not. Its `data_prop` is off: that counts to the length of a vector.
     """
 
     def __init__(self, onnx: Any, opsets: dict[str, int]) -> None:
