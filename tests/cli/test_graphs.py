@@ -108,7 +108,7 @@ class TestRun:
         assert "'none.npy' cannot be read" in error("run", model, "-i", "none.npy")
         assert "holds no NumPy array" in error("run", model, "-i", model)
         assert "none.onnx" in error("run", tmp_path / "none.onnx")
-        assert "no valid ONNX" in error("run", x)
+        assert "cannot be read as an ONNX" in error("run", x)
         assert ".npz" in error("run", model, "-i", x, "-i", z, "-o", "out.csv")
         assert "save as .npz" in error("run", model, "-i", x, "-i", z, "-o", tmp_path / "y.npy")
 
@@ -155,7 +155,7 @@ class TestInspect:
         assert "none.onnx" in error("inspect", tmp_path / "none.onnx")
         assert "none.safetensors" in error("inspect", tmp_path / "none.safetensors")
         (tmp_path / "bad.onnx").write_bytes(b"\xff\xff")
-        assert "no valid ONNX model" in error("inspect", tmp_path / "bad.onnx")
+        assert "cannot be read as an ONNX model" in error("inspect", tmp_path / "bad.onnx")
 
 
 class TestExamples:
