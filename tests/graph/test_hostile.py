@@ -436,3 +436,35 @@ class TestAnything:
             else:
                 del content[at : at + len(new) + 1]
         self.check(tmp_path / "m.onnx", bytes(content))
+
+
+class TestInference:
+    """Files on which onnx's shape inference ended the process, or did not end."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "g () => (y) { u = odd.Make() y = EyeLike <dtype = 1> (u) }",
+            'g (float[2] x) => (y) { y = ai.onnx.ml.DictVectorizer <int64_vocabulary = [1]> ("") }',
+            "g (float[9223372036854775807] x) => (y) { y = Abs(x) }",
+            "g (float[2] x) => (y) { u = odd.Make() s = SequenceErase(u, x) y = DFT(s, x) }",
+            "g (float[2] x) => (y) { y = Sigmoid() }",
+            'g (float[2] x) => (y) { y = Conv <pads = ["a"]> (x, x) }',
+        ],
+    )
+    def test_types_stay_unknown(self, text: str) -> None:
+        model = parser.parse_model(
+            f'<ir_version: 8, opset_import: ["": 17, "odd": 1, "ai.onnx.ml": 3]> {text}'
+        )
+        start = time.monotonic()
+        assert isinstance(load_onnx(model), Graph)
+        assert time.monotonic() - start < 5
+
+    def test_others_are_still_learned(self) -> None:
+        graph = load_onnx(
+            parser.parse_model(
+                '<ir_version: 8, opset_import: ["": 17, "odd": 1]> '
+                "g (float[2] x) => (y) { u = odd.Make() e = EyeLike(u) y = Neg(x) }"
+            )
+        )
+        assert graph.outputs[0].shape == (2,)

@@ -97,6 +97,8 @@ def write_type(proto: Any, dtype: str, shape: Shape | None) -> None:
 
 # A domain that nobody describes: inference passes over its operators.
 _UNKNOWN: Final = "ember_ml.unknown"
+# Inference of these ends the process where the type of an input is not known.
+_FRAGILE: Final = ("EyeLike",)
 
 
 def learn_types(graph: Graph) -> None:
@@ -112,7 +114,7 @@ def learn_types(graph: Graph) -> None:
     model.opset_import.add(domain=_UNKNOWN, version=1)
     _Screen(onnx, graph.opsets).graph(model.graph)
     try:
-        found = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        found = onnx.shape_inference.infer_shapes(model)
     except Exception:  # of onnx or of protobuf: types stay unknown, and executors say more
         return
     _learn(graph, found.graph, writer)
@@ -122,7 +124,7 @@ class _Screen:
     """Hides nodes from inference that are not as their operators demand.
 
     Inference reads inputs and attributes without asking whether they are there, and has ended the
-    process on some that were not.
+    process on some that were not. Its `data_prop` is off: that counts to the length of a vector.
     """
 
     def __init__(self, onnx: Any, opsets: dict[str, int]) -> None:
@@ -147,7 +149,7 @@ class _Screen:
                 made = None
             self._schemas[node.op_type] = made
         schema = self._schemas[node.op_type]
-        if schema is None or len(node.output) > schema.max_output:
+        if node.op_type in _FRAGILE or schema is None or len(node.output) > schema.max_output:
             return False
         if not schema.min_input <= len(node.input) <= schema.max_input:
             return False
