@@ -96,24 +96,29 @@ def same_bits(dtype: np.dtype[Any], data_type: str) -> bool:
 def _array(what: str, given: Any, descriptor: MLOperandDescriptor) -> Array:
     if isinstance(given, np.ndarray):
         return given
-    if isinstance(given, bytes | bytearray):
-        return np.frombuffer(given, np.uint8) if given else np.empty(0, np.uint8)
     if isinstance(given, np.generic):
         return np.asarray(given)
-    if isinstance(given, Sequence | int | float) and not isinstance(given, str | memoryview):
-        try:
-            return np.asarray(memoryview(given))  # type: ignore[arg-type]  # as array.array is
-        except TypeError:
-            return _numbers(what, given, descriptor)
     to_numpy = getattr(given, "numpy", None)
     if to_numpy is not None:
         return np.asarray(to_numpy())
     try:
-        return np.asarray(memoryview(given))
-    except (TypeError, ValueError) as error:
+        view = memoryview(given)
+    except TypeError as error:
+        if isinstance(given, Sequence | int | float) and not isinstance(given, str):
+            return _numbers(what, given, descriptor)
         raise MLTypeError(
             f"{what}: give bytes, an array or a list of numbers, not {type(given).__name__}"
         ) from error
+    return _viewed(what, view)
+
+
+def _viewed(what: str, view: memoryview) -> Array:
+    if not view.nbytes:
+        return np.empty(0, np.uint8)
+    try:
+        return np.asarray(view)
+    except ValueError as error:
+        raise MLTypeError(f"{what}: NumPy does not know the format {view.format!r}") from error
 
 
 def _numbers(what: str, given: Any, descriptor: MLOperandDescriptor) -> Array:
@@ -145,7 +150,7 @@ def check_room(what: str, target: Any, descriptor: MLOperandDescriptor) -> Array
                 f"{what}: give a bytearray, a memoryview or an array to be filled, "
                 f"not {type(target).__name__}"
             ) from error
-        array = np.asarray(view) if view.nbytes else np.empty(0, np.uint8)
+        array = _viewed(what, view)
     if not array.flags.writeable or not array.flags.c_contiguous:
         raise MLTypeError(f"{what}: the buffer to be filled must be writable and contiguous")
     data_type = descriptor.data_type
