@@ -381,13 +381,19 @@ class MLContext:
         """
         try:
             key = (*inputs, *map(id, inputs.values()), *outputs, *map(id, outputs.values()))
-            work = graph._prepared[key] if graph._context is self else None
+            run = graph._prepared[key] if graph._context is self else None
         except (KeyError, AttributeError, TypeError):
-            work = None
-        if work is None:
-            work = self._prepare(graph, inputs, outputs)
+            run = None
+        if run is None:
+            run = self._prepare(graph, inputs, outputs)
+        timeline = self._timeline
         try:
-            self._timeline.run(work)
+            with timeline.head:  # as Timeline.run does, without calls: this is the hot path
+                if not timeline.queued:
+                    run()
+                    self._dispatches += 1
+                    return
+            timeline.submit(self._counting(run)).result()
         except EmberError:
             raise
         except Exception as error:  # of the engine's own classes
@@ -397,38 +403,43 @@ class MLContext:
         """`dispatch` for `await`; it is on its way when it is called."""
 
         def begin() -> Callable[[], None]:
-            work = self._prepare(graph, inputs, outputs)
+            counting = self._counting(self._prepare(graph, inputs, outputs))
 
-            def run() -> None:
+            def work() -> None:
                 try:
-                    work()
+                    counting()
                 except EmberError:
                     raise
-                except Exception as error:
+                except Exception as error:  # of the engine's own classes
                     raise OperationError(f"dispatch: the engine failed: {error}") from error
 
-            return run
+            return work
 
         return self._later("dispatch", begin)
 
-    def _prepare(self, graph: MLGraph, inputs: Named, outputs: Named) -> Callable[[], object]:
-        """Check everything as the specification says, and bind the tensors to the graph."""
-        compiled = check_dispatch(self, graph, inputs, outputs)
-        given = {graph._inputs[name].name: tensor._storage for name, tensor in inputs.items()}
-        made = {graph._outputs[name].name: tensor._storage for name, tensor in outputs.items()}
-        run = _engine_call("dispatch", lambda: compiled.prepare(given, made))
-
+    def _counting(self, run: Callable[[], object]) -> Callable[[], None]:
         def work() -> None:
             run()
             self._dispatches += 1
 
+        return work
+
+    def _prepare(self, graph: MLGraph, inputs: Named, outputs: Named) -> Callable[[], object]:
+        """Check everything as the specification says, and bind the tensors to the graph."""
+        compiled = check_dispatch(self, graph, inputs, outputs)
         key = (*inputs, *map(id, inputs.values()), *outputs, *map(id, outputs.values()))
-        graph._prepared[key] = work
+        found = graph._prepared.get(key)
+        if found is not None:
+            return found
+        given = {graph._inputs[name].name: tensor._storage for name, tensor in inputs.items()}
+        made = {graph._outputs[name].name: tensor._storage for name, tensor in outputs.items()}
+        run = _engine_call("dispatch", lambda: compiled.prepare(given, made))
+        graph._prepared[key] = run
         for tensor in (*inputs.values(), *outputs.values()):
             tensor._use(graph._prepared, key)
         with self._joining:
             self._prepared += 1
-        return work
+        return run
 
     def _later(self, what: str, begin: Callable[[], Callable[[], T]]) -> Pending[T]:
         """Check a call now, and queue its work; what is wrong goes to who awaits it."""

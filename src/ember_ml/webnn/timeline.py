@@ -23,34 +23,35 @@ class Timeline:
     """Work of one context, one piece after another."""
 
     def __init__(self) -> None:
-        self._head = threading.Lock()
+        # Held by whoever works; how many pieces of work are queued is only certain while it is.
+        self.head = threading.Lock()
+        self.queued = 0
         self._counting = threading.Lock()
-        self._queued = 0
         self._worker: ThreadPoolExecutor | None = None
 
     def run(self, work: Callable[[], T]) -> T:
         """Do something now, behind all that is queued, and give what it gives."""
-        with self._head:
-            if not self._queued:
+        with self.head:
+            if not self.queued:
                 return work()
         return self.submit(work).result()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Queue something; it is done in the order in which it came."""
         with self._counting:
-            self._queued += 1
+            self.queued += 1
             if self._worker is None:
                 # One thread, made by the first asynchronous call; it ends with the timeline.
                 self._worker = ThreadPoolExecutor(1, thread_name_prefix="webnn-timeline")
             return self._worker.submit(self._take, work)
 
     def _take(self, work: Callable[[], T]) -> T:
-        with self._head:
+        with self.head:
             try:
                 return work()
             finally:
                 with self._counting:
-                    self._queued -= 1
+                    self.queued -= 1
 
 
 class Pending(Coroutine[Any, Any, T], Generic[T]):
