@@ -75,6 +75,9 @@ def test_executors(backend):
         (None, {"device_type": "xpu"}),
         (None, {"power_preference": ""}),
         (None, {"backend": "tensorflow"}),
+        (None, {"threads": 0}),
+        (None, {"threads": True}),
+        (None, {"threads": 1.5}),
     ],
 )
 def test_wrong_options(options, named):
@@ -93,8 +96,9 @@ def test_a_device_is_a_hint_and_accelerated_a_demand():
         ML().create_context(accelerated=True)
     with pytest.raises(NotSupportedError, match="accelerated=True"):
         ML().create_context(backend="numpy", accelerated=True)
-    with pytest.raises(NotSupportedError, match="cache"):
-        ML().create_context(backend="numpy", cache="folder")
+    for given in ({"cache": "folder"}, {"threads": 1}):
+        with pytest.raises(NotSupportedError, match="for ONNX Runtime"):
+            ML().create_context(backend="numpy", **given)
 
 
 CUDA, TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
@@ -127,7 +131,7 @@ def test_choice_of_providers(available, wishes, device, providers):
 
 def test_cache_keeps_what_was_compiled(tmp_path):
     for _ in range(2):
-        context = ML().create_context(cache=tmp_path)
+        context = ML().create_context(cache=tmp_path, threads=1)
         graph = doubling(context)
         x, y = (context.create_host_tensor([2], "float32") for _ in range(2))
         context.write_tensor(x, [1.0, 2.0])

@@ -41,13 +41,14 @@ class ML:
         power_preference: str | None = None,
         accelerated: bool | None = None,
         cache: str | os.PathLike[str] | None = None,
+        threads: int | None = None,
     ) -> MLContext:
         """A context on ONNX Runtime, or on a backend of ember_ml ("numpy", "torch", "jax", "mlx").
 
         A device type is a hint, and so is all that stands in `options`, as in the specification:
         where there is no such device, the CPU computes, and `device` and `accelerated` of the
         context say so. `accelerated=True` by keyword demands one. `cache` is a folder in which
-        compiled graphs are kept.
+        compiled graphs are kept, and `threads` how many ONNX Runtime uses for one op.
         """
         given = _options(options)
         device = device_type if device_type is not None else given.get("device_type", "cpu")
@@ -58,9 +59,10 @@ class ML:
         hint = accelerated if accelerated is not None else given.get("accelerated", False)
         if not isinstance(hint, bool):
             raise MLTypeError(f"create_context: accelerated is a bool, not {hint!r}")
-        engine = make_engine(
-            backend, Wishes(device, power, hint, None if cache is None else Path(cache))
-        )
+        if threads is not None and (type(threads) is not int or threads < 1):
+            raise MLTypeError(f"create_context: threads is a count from 1 on, not {threads!r}")
+        folder = None if cache is None else Path(cache)
+        engine = make_engine(backend, Wishes(device, power, hint, folder, threads))
         if accelerated and not engine.accelerated:
             raise NotSupportedError(
                 "create_context: accelerated=True, and there is no accelerator that "
@@ -77,6 +79,7 @@ class ML:
         power_preference: str | None = None,
         accelerated: bool | None = None,
         cache: str | os.PathLike[str] | None = None,
+        threads: int | None = None,
     ) -> Pending[MLContext]:
         """`create_context` for `await`."""
 
@@ -88,6 +91,7 @@ class ML:
                 power_preference=power_preference,
                 accelerated=accelerated,
                 cache=cache,
+                threads=threads,
             )
 
         return Pending(lambda pending: pending.follow(self._timeline.submit(work)))

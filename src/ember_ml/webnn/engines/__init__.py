@@ -21,6 +21,7 @@ class Wishes:
     power_preference: str = "default"
     accelerated: bool = False
     cache: Path | None = None
+    threads: int | None = None
 
 
 def make_engine(backend: str | None, wishes: Wishes) -> Engine:
@@ -33,9 +34,9 @@ def make_engine(backend: str | None, wishes: Wishes) -> Engine:
         raise MLTypeError(
             f"create_context: no backend {backend!r}; there are onnxruntime, {', '.join(BACKENDS)}"
         )
-    if wishes.cache is not None:
+    if wishes.cache is not None or wishes.threads is not None:
         raise NotSupportedError(
-            f"create_context: cache= keeps what ONNX Runtime compiles; '{backend}' compiles nothing"
+            f"create_context: cache= and threads= are for ONNX Runtime, not for '{backend}'"
         )
     from ember_ml.webnn.engines.ops import OpsEngine
 

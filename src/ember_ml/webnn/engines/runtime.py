@@ -78,7 +78,7 @@ class RuntimeEngine(Engine):
 
     def __init__(self, wishes: Wishes) -> None:
         self._ort = runtime()
-        self._cache = wishes.cache
+        self._wishes = wishes
         self.device, self.providers = choose(self._ort.get_available_providers(), wishes)
         self._memory = MEMORY.get(self.providers[0], "cpu")
 
@@ -118,7 +118,12 @@ class RuntimeEngine(Engine):
         return storage.memory.copy()
 
     def compile(self, graph: Graph) -> Compiled:
-        program = RuntimeProgram(graph, providers=list(self.providers), **self._options())
+        program = RuntimeProgram(
+            graph,
+            providers=list(self.providers),
+            cache=self._wishes.cache,
+            threads=self._wishes.threads,
+        )
         used = tuple(program.session.get_providers())
         if used[0] != self.providers[0]:
             raise NotSupportedError(
@@ -126,9 +131,6 @@ class RuntimeEngine(Engine):
                 "its libraries may be missing. Create the context with device_type='cpu'"
             )
         return RuntimeProgramOnTensors(program)
-
-    def _options(self) -> dict[str, Any]:
-        return {} if self._cache is None else {"cache": self._cache}
 
 
 def choose(available: list[str], wishes: Wishes) -> tuple[str, tuple[str, ...]]:
