@@ -55,7 +55,11 @@ def applied(x: Any, weight: Tensor, bias: Tensor | None) -> Tensor:
             return linear(x, weight, bias)  # which explains it
         if result.settles and type(native) is not result.native_type:
             native = result.backend.settle_native(native, result)
-        if type(weight) is Tensor and type(x) is Tensor and type(bias) is not GradTensor:
+        if (type(weight) is Tensor and type(x) is Tensor and type(bias) is not GradTensor) or (
+            # An engine's own record tells by the result whether gradients are needed, as they are
+            # not where nothing is recorded.
+            result.records and not native.requires_grad
+        ):
             out = blank()
             out.native = native
             out._spec = result
