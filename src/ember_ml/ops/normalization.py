@@ -80,7 +80,7 @@ def normed(
     if not isinstance(x, Tensor):
         home = next((p._spec.backend for p in parameters if p is not None), None)
         x = convert.to_tensor(x, home)  # data goes where the parameters are
-    if x.native.shape[-count:] != shape or len(x.native.shape) < count:
+    if x.shape[-count:] != shape:
         raise ShapeError(f"ops.{name} got shape {x.shape}; the last axes must be {shape}")
     spec = x._spec
     natives = [x.native]
