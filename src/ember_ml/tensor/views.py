@@ -81,6 +81,15 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
         storage, layout, base = home.storage, home.layout, home.base
         if type(storage.native) is not spec.native_type and spec.backend.mutable:
             return None
+    elif type(x) is GradTensor and spec.records:
+        # Such a view is the result of an op, which the engine records: see `sliced`.
+        try:
+            native = x.native[key]
+        except Exception:
+            return None
+        if type(native) is not spec.native_type:
+            return None
+        return tape.recorded("getitem", native, spec, (x,), (key,))
     elif type(x) is not Tensor:
         return None
     else:
