@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webnn import wpt
-from tests.webnn.traces import Player
+from tests.webnn.traces import JAVASCRIPT_ONLY, play
 
 pytestmark = pytest.mark.skipif(not wpt.ROOT.exists(), reason=wpt.ABSENT)
 NAMES = wpt.names("validation") if wpt.ROOT.exists() else []
@@ -11,10 +11,13 @@ NAMES = wpt.names("validation") if wpt.ROOT.exists() else []
 
 @pytest.mark.parametrize("name", NAMES)
 def test_traces(name):
-    recorded = wpt.load("validation", name)
-    setup = Player()
-    wrong = setup.play(recorded["setup"])
-    for test in recorded["tests"]:
-        found = Player(known=setup.known).play(test["steps"])
-        wrong += [f"{test['name']}: {one}" for one in found]
-    assert not wrong, f"{len(wrong)} of {len(recorded['tests'])}:\n" + "\n".join(wrong[:20])
+    wrong = play("validation", name)
+    assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong[:20])
+
+
+def test_what_only_javascript_can_express_is_there():
+    for (name, title), (places, reason) in JAVASCRIPT_ONLY.items():
+        folder = "validation" if name in NAMES else "behaviour"
+        tests = {test["name"]: test["steps"] for test in wpt.load(folder, name)["tests"]}
+        assert reason
+        assert all(place < len(tests[title]) for place in places), (name, title)

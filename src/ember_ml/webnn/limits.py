@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from ember_ml.webnn.descriptors import DATA_TYPES, MAX_RANK
+from ember_ml.webnn.descriptors import DATA_TYPES, MAX_BYTES, MAX_RANK
 
-__all__ = ["ANY", "FLOATS", "LIMITS", "OperandLimits"]
+__all__ = ["ANY", "FLOATS", "LIMITS", "OperandLimits", "support_limits"]
 
 Types = tuple[str, ...]
 
@@ -196,3 +196,30 @@ LIMITS: Final[dict[str, Mapping[str, OperandLimits]]] = {
         "output": _of(ANY, 0),
     },
 }
+
+
+def support_limits(held: Types) -> dict[str, Any]:
+    """The limits as `MLContext.op_support_limits` tells them, for an engine that holds some types.
+
+    >>> support_limits(("float32",))["gemm"]["c"]
+    {'data_types': ['float32'], 'rank_range': {'min': 0, 'max': 2}}
+    """
+
+    def told(limits: OperandLimits) -> dict[str, Any]:
+        types = [name for name in limits.data_types if name in held]
+        return {
+            "data_types": types,
+            "rank_range": {"min": limits.min_rank, "max": limits.max_rank},
+        }
+
+    anything = _of(tuple(DATA_TYPES), 0)
+    found: dict[str, Any] = {
+        "preferred_input_layout": "nchw",
+        "max_tensor_byte_length": MAX_BYTES,
+        "input": told(anything),
+        "constant": told(anything),
+        "output": told(anything),
+    }
+    for op in sorted(LIMITS):
+        found[op] = {name: told(limits) for name, limits in LIMITS[op].items()}
+    return found

@@ -191,7 +191,7 @@ class Call:
 
         Without `data_type` and `shape` it has those of the first input.
         """
-        values = [x._value if isinstance(x, MLOperand) else x for x in inputs]
+        values = _values(inputs)
         first = values[0] if values else None
         made_type = data_type or (first.dtype if first is not None else "float32")
         made_shape = tuple(shape) if shape is not None else (first.shape if first else None)
@@ -207,7 +207,7 @@ class Call:
         **attributes: Any,
     ) -> list[Value]:
         """Add an ONNX node of several outputs, each by data type and shape."""
-        values = [x._value if isinstance(x, MLOperand) else x for x in inputs]
+        values = _values(inputs)
         made = [(data_type, tuple(shape)) for data_type, shape in outputs]
         return self.builder._graph.add_many(onnx_op, values, made, label=self.label, **attributes)
 
@@ -225,3 +225,11 @@ class Call:
         sizes = tuple(shape)
         check_sizes(self.what, data_type, sizes)
         return MLOperand(self.builder, MLOperandDescriptor(data_type, sizes), value, "result")
+
+
+def _values(inputs: Sequence[MLOperand | Value | None]) -> list[Value | None]:
+    values = [x._value if isinstance(x, MLOperand) else x for x in inputs]
+    # ONNX Runtime crashes on a LayerNormalization whose last input is there and left out.
+    while values and values[-1] is None:
+        values.pop()
+    return values

@@ -1,0 +1,56 @@
+"""Older forms of operators against ONNX Runtime or onnx's reference evaluator, on every backend.
+
+On JAX, which compiles each operator anew for each shape, the first case of each version runs.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="the models are made by the onnx package")
+pytest.importorskip("onnxruntime", reason="the expected values are ONNX Runtime's")
+
+from ember_ml.graph.executors.interpreter import OpsProgram
+from tests.graph.proto_graphs import from_proto
+from tests.graph.version_cases import CASES, VersionCase, expected, feeds_of, model_of
+from tests.graph.version_cases_network import NETWORK_CASES
+
+ALL = (*CASES, *NETWORK_CASES)
+
+
+@cache
+def _expected(number: int) -> list[Any]:
+    return expected(ALL[number])
+
+
+def _numbers() -> list[Any]:
+    seen: set[tuple[str, str, int]] = set()
+    chosen = []
+    for backend in ("numpy", "torch", "jax", "mlx"):
+        for number, case in enumerate(ALL):
+            version = (case.domain, case.op, case.opset)
+            if backend == "jax" and version in seen:
+                continue
+            seen.update([version] if backend == "jax" else [])
+            chosen.append(pytest.param(backend, number, id=f"{backend}-{case.id}"))
+    return chosen
+
+
+@pytest.mark.parametrize(("backend", "number"), _numbers())
+def test_older_forms(backend: str, number: int) -> None:
+    case: VersionCase = ALL[number]
+    graph = from_proto(model_of(case))
+    got = OpsProgram(graph, backend).run(feeds_of(case))
+    for value, want in zip(graph.outputs, _expected(number), strict=True):
+        result = got[value.name]
+        assert result.backend == backend
+        assert result.dtype.name == {"int4": "int8", "uint4": "uint8"}.get(value.dtype, value.dtype)
+        assert result.shape == want.shape
+        wide = want if want.dtype.name not in ("int4", "uint4") else want.astype(np.int8)
+        np.testing.assert_allclose(
+            result.numpy().astype(wide.dtype), wide, rtol=case.rtol, atol=case.atol
+        )
