@@ -279,8 +279,14 @@ def _recurrent() -> Iterator[VersionCase]:
             outputs = ("float32",) * (1 + state)
             attributes = {"hidden_size": hidden, "direction": direction}
             yield VersionCase(op, 7, direction, inputs, (), outputs, attributes)
+            if op == "GRU":
+                after = {**attributes, "linear_before_reset": 1}
+                yield VersionCase(op, 7, f"linear-{direction}", inputs, (), outputs, after)
         lengths = np.array([2, 3], np.int32)
         yield VersionCase(op, 7, "lengths", (x, w, r, b, lengths, h), (), outputs, attributes)
+        back = {**attributes, "direction": "reverse"}
+        one = (x, w[1:], r[1:], b[1:], lengths, h[1:])
+        yield VersionCase(op, 7, "lengths-reverse", one, (), outputs, back)
     w, r, b = _f(1, 6, size), _f(1, 6, hidden), _f(1, 12)
     yield VersionCase(
         "GRU",
@@ -473,6 +479,20 @@ def _fused() -> Iterator[VersionCase]:
         atol=1e-5,
     )
     yield VersionCase("LayerNormalization", 13, "fused", (x, gamma, beta), atol=1e-5)
+    yield VersionCase(
+        "FusedGemm",
+        13,
+        "fused",
+        (x[0], _f(4, 2), _f(2)),
+        domain=_MS,
+        attributes={"activation": "LeakyRelu", "activation_alpha": 0.2},
+    )
+    for name, numbers in (("Relu", None), ("Clip", [-0.5, 0.5]), ("HardSigmoid", [0.3, 0.4])):
+        fused = {"activation": name, "kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+        if numbers:
+            fused["activation_params"] = numbers
+        inputs = (_IMAGE, _f(2, 2, 3, 3), _f(2), *([_f(1, 2, 5, 6)] if not numbers else []))
+        yield VersionCase("FusedConv", 13, name, inputs, domain=_MS, attributes=fused)
 
 
 NETWORK_CASES: tuple[VersionCase, ...] = (

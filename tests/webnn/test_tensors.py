@@ -353,6 +353,22 @@ def test_prepared_dispatches_keep_no_tensor_alive(ort):
     assert not graph._prepared
 
 
+def test_a_tensor_forgets_dispatches_with_others_that_are_gone(ort):
+    builder = MLGraphBuilder(ort)
+    graph = builder.build(
+        {"y": builder.abs(builder.input("x", {"dataType": "int32", "shape": []}))}
+    )
+    x = ort.create_tensor([], "int32")
+    for _ in range(300):
+        ort.dispatch(graph, {"x": x}, {"y": ort.create_tensor([], "int32")})
+    assert len(x._uses) <= 64
+    assert len(graph._prepared) == 0
+    kept = [ort.create_tensor([], "int32") for _ in range(100)]
+    for y in kept:
+        ort.dispatch(graph, {"x": x}, {"y": y})
+    assert len(graph._prepared) == 100
+
+
 def test_constant_tensors(ort):
     mine = np.array([1, 2, 3], np.float32)
     tensor = ort.create_constant_tensor({"dataType": "float32", "shape": [3]}, mine)

@@ -6,7 +6,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -19,6 +19,7 @@ from ember_ml.webnn.descriptors import (
     operand_descriptor,
     tensor_descriptor,
 )
+from ember_ml.webnn.dispatching import Named, Statistics, check_dispatch
 from ember_ml.webnn.errors import (
     InvalidStateError,
     MLTypeError,
@@ -35,26 +36,9 @@ if TYPE_CHECKING:
     from ember_ml.webnn.buffers import Array
     from ember_ml.webnn.engines import Engine
 
-__all__ = ["MLContext", "Statistics"]
+__all__ = ["MLContext"]
 
 T = TypeVar("T")
-Named = Mapping[str, MLTensor]
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """What a context did so far.
-
-    Reads and writes are copies between the host and tensors; a dispatch makes none. `prepared`
-    counts the sets of tensors that a graph was bound to, which is done once for each.
-    """
-
-    dispatches: int = 0
-    prepared: int = 0
-    reads: int = 0
-    writes: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
 
 
 class MLContext:
@@ -429,25 +413,10 @@ class MLContext:
 
     def _prepare(self, graph: MLGraph, inputs: Named, outputs: Named) -> Callable[[], object]:
         """Check everything as the specification says, and bind the tensors to the graph."""
-        what = "dispatch"
-        if not isinstance(graph, MLGraph):
-            raise MLTypeError(f"{what}: give an MLGraph, not {graph!r}")
-        if graph._context is not self:
-            raise MLTypeError(f"{what}: the graph belongs to another MLContext")
-        compiled = graph._compiled
-        self._require_alive(what)
-        if compiled is None:
-            raise InvalidStateError(f"{what}: the graph is destroyed")
-        self._check_named("inputs", inputs)
-        self._check_named("outputs", outputs)
-        everything = [*inputs.values(), *outputs.values()]
-        if len({id(tensor) for tensor in everything}) != len(everything):
-            raise MLTypeError(f"{what}: a tensor is given more than once; each needs its own")
-        _check_fit("inputs", inputs, graph.input_descriptors)
-        _check_fit("outputs", outputs, graph.output_descriptors)
+        compiled = check_dispatch(self, graph, inputs, outputs)
         given = {graph._inputs[name].name: tensor._storage for name, tensor in inputs.items()}
         made = {graph._outputs[name].name: tensor._storage for name, tensor in outputs.items()}
-        run = _engine_call(what, lambda: compiled.prepare(given, made))
+        run = _engine_call("dispatch", lambda: compiled.prepare(given, made))
 
         def work() -> None:
             run()
@@ -455,27 +424,11 @@ class MLContext:
 
         key = (*inputs, *map(id, inputs.values()), *outputs, *map(id, outputs.values()))
         graph._prepared[key] = work
-        for tensor in everything:
-            tensor._uses.append((weakref.ref(graph._prepared), key))
+        for tensor in (*inputs.values(), *outputs.values()):
+            tensor._use(graph._prepared, key)
         with self._joining:
             self._prepared += 1
         return work
-
-    def _check_named(self, role: str, named: Named) -> None:
-        if not isinstance(named, Mapping):
-            raise MLTypeError(f"dispatch: {role} are a dict of tensors by name, not {named!r}")
-        for name, tensor in named.items():
-            if not isinstance(tensor, MLTensor):
-                raise MLTypeError(f"dispatch: {role}[{name!r}] is an MLTensor, not {tensor!r}")
-            if tensor._context is not self:
-                raise MLTypeError(f"dispatch: {role}[{name!r}] belongs to another MLContext")
-            if tensor._is_destroyed:
-                raise MLTypeError(f"dispatch: {role}[{name!r}] is destroyed")
-            if tensor.constant:
-                raise MLTypeError(
-                    f"dispatch: {role}[{name!r}] is a constant tensor; those go to "
-                    "MLGraphBuilder.constant"
-                )
 
     def _later(self, what: str, begin: Callable[[], Callable[[], T]]) -> Pending[T]:
         """Check a call now, and queue its work; what is wrong goes to who awaits it."""
@@ -490,20 +443,6 @@ class MLContext:
             pending.follow(self._timeline.submit(queued))
 
         return Pending(start)
-
-
-def _check_fit(role: str, named: Named, wanted: Mapping[str, MLOperandDescriptor]) -> None:
-    if named.keys() != wanted.keys():
-        raise MLTypeError(
-            f"dispatch: the {role} of the graph are {sorted(wanted)}, and {sorted(named)} came"
-        )
-    for name, tensor in named.items():
-        expected = wanted[name]
-        if (tensor.data_type, tensor.shape) != (expected.data_type, expected.shape):
-            raise MLTypeError(
-                f"dispatch: {role}[{name!r}] is {expected.data_type}{list(expected.shape)}, "
-                f"and a tensor of {tensor.data_type}{list(tensor.shape)} came"
-            )
 
 
 def _engine_call(what: str, call: Callable[[], T]) -> T:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import weakref
+from typing import TYPE_CHECKING, Any, Final
 
 from ember_ml.webnn.descriptors import MLTensorDescriptor, byte_length
 from ember_ml.webnn.errors import InvalidStateError
 
 if TYPE_CHECKING:
     from ember_ml.webnn.context import MLContext
+    from ember_ml.webnn.graph import Prepared
     from ember_ml.webnn.timeline import Pending
 
 __all__ = ["MLDeviceTensor", "MLTensor"]
+
+# Of so many prepared dispatches a tensor looks for those that are gone.
+MOST_USES: Final = 64
 
 
 class MLTensor:
@@ -27,6 +32,7 @@ class MLTensor:
         "_context",
         "_descriptor",
         "_is_destroyed",
+        "_most_uses",
         "_pending",
         "_storage",
         "_uses",
@@ -49,7 +55,8 @@ class MLTensor:
         # Reads that are on their way; they fail when the tensor is destroyed.
         self._pending: set[Pending[Any]] = set()
         # The prepared dispatches that it is part of: which table, and under which key.
-        self._uses: list[tuple[Any, Any]] = []
+        self._uses: dict[tuple[int, tuple[object, ...]], weakref.ref[Prepared]] = {}
+        self._most_uses = MOST_USES
 
     @property
     def data_type(self) -> str:
@@ -95,9 +102,17 @@ class MLTensor:
         # Work that is queued holds the memory itself, so that it ends with the last of that.
         self._storage = None
 
+    def _use(self, table: Prepared, key: tuple[object, ...]) -> None:
+        """Remember a prepared dispatch; those that went with other tensors are dropped at times."""
+        self._uses[(id(table), key)] = weakref.ref(table)
+        if len(self._uses) >= self._most_uses:
+            kept = {use: one for use, one in self._uses.items() if use[1] in (one() or ())}
+            self._uses = kept
+            self._most_uses = max(MOST_USES, 2 * len(kept))
+
     def _forget(self) -> None:
-        uses, self._uses = self._uses, []
-        for table, key in uses:
+        uses, self._uses = self._uses, {}
+        for (_, key), table in uses.items():
             prepared = table()
             if prepared is not None:
                 prepared.pop(key, None)

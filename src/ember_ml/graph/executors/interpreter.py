@@ -37,6 +37,11 @@ _VIEWS: Final = frozenset(
     "Split Squeeze Sum Max Min Mean Clip Tile Transpose Trilu Unsqueeze Concat Scan "
     "CenterCropPad Upsample".split()
 )
+# What draws anew in each run is not computed beforehand.
+_DRAWN: Final = frozenset(
+    "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform "
+    "RandomUniformLike".split()
+)
 # The slot of inputs that are left out.
 _NOTHING: Final = 0
 
@@ -175,8 +180,10 @@ class OpsProgram(Program):
         self._slots: dict[int, tuple[int, Value]] = {}
         self._template: list[Any] = [None]
         self._arrays: dict[int, int] = {}
-        # Constants on the host that some node wants on the backend, by slot.
+        # Constants on the host that some node may want on the backend, by slot.
         self._moved: dict[int, Tensor] = {}
+        # Slots of constants, and of what follows from constants alone.
+        self._fixed: set[int] = {_NOTHING}
         for value in graph.inputs:
             self._refuse_strings(value)
         self._block = self._compile(graph, frozenset())
@@ -222,8 +229,12 @@ class OpsProgram(Program):
         block = Block()
         inner = {id(x) for x in graph.inputs}
         last: dict[int, int] = {}
-        for count, node in enumerate(graph.nodes):
-            block.steps.append(self._step(node, outer | inner))
+        for node in graph.nodes:
+            step = self._step(node, outer | inner)
+            if self._folded(step):
+                continue
+            count = len(block.steps)
+            block.steps.append(step)
             inner.update(id(x) for x in node.outputs)
             for value in _reads(node):
                 last[id(value)] = count
@@ -280,6 +291,35 @@ class OpsProgram(Program):
         step.outputs = tuple(self._slot(x) for x in node.outputs)
         return step
 
+    def _folded(self, step: Step) -> bool:
+        """Compute what follows from constants alone, once; whether it was so."""
+        if step.controls or step.node.op in _DRAWN or not self._fixed.issuperset(step.inputs):
+            return False
+        block = Block()
+        block.steps.append(step)
+        try:
+            Frame(self._home, self._template, self._moved).run(block)
+        except Exception:
+            return False  # a run says what is wrong, if it ever comes here
+        for slot in step.outputs:
+            value = self._template[slot]
+            if value is not None:
+                self._template[slot] = self._place(slot, value)
+        self._fixed.update(step.outputs)
+        return True
+
+    def _place(self, slot: int, value: Tensor) -> Tensor:
+        """A constant where nodes want it: small ones on the host and on the backend."""
+        home = self._home
+        if home is None or value.size > SMALL:
+            return value if value._spec.backend is self._backend else \
+                convert.to_backend(value, self._backend)  # fmt: skip
+        if value._spec.backend is home:
+            self._moved[slot] = value
+            return convert.asarray(value.numpy(), backend=self._numpy)
+        self._moved[slot] = convert.to_backend(value, home)
+        return value
+
     def _slot(self, value: Value) -> int:
         """The slot of a value; constants are put there."""
         found = self._slots.get(id(value))
@@ -290,11 +330,9 @@ class OpsProgram(Program):
         self._template.append(None)
         if value.data is not None:
             array = _plain(value.data)
-            if self._home is not None and array.size <= SMALL:
-                self._template[slot] = convert.asarray(array, backend=self._numpy)
-                self._moved[slot] = convert.asarray(array, backend=self._home)
-            else:
-                self._template[slot] = convert.asarray(array, backend=self._backend)
+            first = self._numpy if array.size <= SMALL else self._backend
+            self._template[slot] = self._place(slot, convert.asarray(array, backend=first))
+            self._fixed.add(slot)
         return slot
 
     def _array_slot(self, value: Value) -> int:
@@ -303,6 +341,7 @@ class OpsProgram(Program):
         if slot is None:
             slot = self._arrays[id(value)] = len(self._template)
             self._template.append(_plain(value.data))
+            self._fixed.add(slot)
         return slot
 
     def _refuse_strings(self, value: Value, where: str = "") -> None:
@@ -328,7 +367,8 @@ class OpsProgram(Program):
 
     def _aliases(self) -> frozenset[int]:
         """Values that may share memory with an input or with a constant."""
-        found = {id(x) for x in (*self._graph.inputs, *self._graph.constants())}
+        found = {id(x) for x in self._graph.inputs}
+        found.update(key for key, (slot, _) in self._slots.items() if slot in self._fixed)
         for node in self._graph.nodes:
             reads = _reads(node) if node.op in _VIEWS else []
             if any(id(x) in found for x in reads):

@@ -75,8 +75,7 @@ class Activations(BuilderBase):
         made = call.node("Mul", [call.node("Tanh", [half]), above_one])
         if factor != 1:
             made = call.node("Mul", [made, constant_like(call, given, factor)])
-        is_below = call.node("Less", [given, constant_like(call, given, 0)], "bool", x.shape)
-        return _narrow(call, where(call, is_below, made, given), x)
+        return _narrow(call, call.node("Add", [call.node("Relu", [given]), made]), x)
 
     def gelu(self, input: MLOperand, options: Options = None, *, label: str = "") -> MLOperand:
         """0.5 * x * (1 + erf(x / sqrt(2)))."""

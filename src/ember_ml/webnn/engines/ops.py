@@ -46,7 +46,9 @@ class OpsProgramOnTensors(Compiled):
         program = self._program
 
         def run() -> None:
-            made = program.run({name: storage.tensor for name, storage in inputs.items()})
+            # Infinities and NaN are results like others: no engine but NumPy would warn of them.
+            with np.errstate(all="ignore"):
+                made = program.run({name: storage.tensor for name, storage in inputs.items()})
             for name, storage in outputs.items():
                 storage.tensor = _held(made[name], storage.descriptor)
 

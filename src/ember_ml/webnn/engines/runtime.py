@@ -57,6 +57,7 @@ class RuntimeProgramOnTensors(Compiled):
     """A session that runs over OrtValues."""
 
     def __init__(self, program: RuntimeProgram) -> None:
+        self._program = program  # which keeps the weights that its session reads
         self._session = program.session
 
     def prepare(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ember_ml import ops
+from ember_ml.errors import UnsupportedOpError
+from ember_ml.graph.executors.operators.arithmetic import gemm
+from ember_ml.graph.executors.operators.convolution import convolved
 from ember_ml.graph.executors.operators.normalization import layer_normalized, rms_normalized
 from ember_ml.graph.executors.operators.registry import operator
 from ember_ml.tensor.core import Tensor
@@ -63,7 +68,6 @@ def layer_normalization(
 
 
 @operator("SimplifiedLayerNormalization", 1)
-@operator("SimplifiedLayerNormalization", 1, domain=_DOMAIN)
 def simplified_layer_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> tuple[Tensor, Tensor]:
@@ -95,3 +99,67 @@ def skip_simplified_layer_normalization(
         total = ops.add(total, bias)
     made, inverse = rms_normalized(total, gamma, -1, epsilon)
     return made, inverse, inverse, total
+
+
+# --- With an activation behind ------------------------------------------------------------------
+
+
+def _activated(x: Tensor, name: str, numbers: Any) -> Tensor:
+    """What a fused activation makes of a result; its numbers are in the order of its attributes."""
+    given = list(numbers or [])
+    if name == "Relu":
+        return ops.relu(x)
+    if name == "Tanh":
+        return ops.tanh(x)
+    if name == "Sigmoid":
+        return ops.sigmoid(x)
+    if name == "LeakyRelu":
+        return ops.leaky_relu(x, *given)
+    if name == "Clip":
+        return ops.clip(x, *given)
+    if name == "HardSigmoid":
+        alpha, beta = given or (0.2, 0.5)
+        return ops.clip(ops.add(ops.multiply(x, alpha), beta), 0, 1)
+    raise UnsupportedOpError(f"the ops executor has no fused activation '{name}'")
+
+
+@operator("FusedConv", 1, domain=_DOMAIN)
+def fused_conv(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    z: Tensor | None = None,
+    *,
+    activation: str = "",
+    activation_params: Any = None,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Tensor:
+    made = convolved(x, w, b, auto_pad, dilations, group, pads, strides)
+    if z is not None:
+        made = ops.add(made, z)
+    return _activated(made, activation, activation_params) if activation else made
+
+
+@operator("FusedGemm", 1, domain=_DOMAIN)
+def fused_gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    activation: str = "",
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+    activation_gamma: float | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
+    made = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    numbers = [v for v in (activation_alpha, activation_beta, activation_gamma) if v is not None]
+    return _activated(made, activation, numbers) if activation else made

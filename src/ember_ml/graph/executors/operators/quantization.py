@@ -44,8 +44,9 @@ def _spread(scale: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
 
 def _quantized(x: Tensor, scale: Tensor, zero: Tensor | None, name: str, work: DType) -> Tensor:
     low, high = _range(name)
-    ratio = ops.divide(ops.astype(x, work, copy=False), ops.astype(scale, work, copy=False))
-    made = ops.round(ratio)
+    # XLA divides by a number through its reciprocal, which is one unit off; not so by an array.
+    divisor = ops.broadcast_to(ops.astype(scale, work, copy=False), x.shape)
+    made = ops.round(ops.divide(ops.astype(x, work, copy=False), divisor))
     # Numbers beyond 2**24, and NaN's, are out of range in any case.
     wide = ops.astype(made, dtypes.float64)
     if zero is not None:

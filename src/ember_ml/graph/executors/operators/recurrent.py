@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM, step by step."""
+"""RNN, GRU and LSTM: by an engine's own loop where it has all that is asked, else step by step."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ember_ml import ops
 from ember_ml.errors import UnsupportedOpError
 from ember_ml.graph.executors.operators.registry import Host, operator
 from ember_ml.graph.executors.operators.slicing import beside
+from ember_ml.nn.recurrence import recurrent
 from ember_ml.tensor.core import Tensor
 
 __all__: list[str] = []
@@ -115,6 +116,75 @@ def _run(
     return tuple(results)
 
 
+# The blocks of ONNX's gates in the order of ours.
+_ORDERS = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2), "tanh": (0,), "relu": (0,)}
+
+
+def _by_kernel(
+    kind: str,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    lengths: np.ndarray[Any, Any] | None,
+    states: list[Tensor | None],
+    direction: str,
+    layout: int,
+) -> tuple[Tensor, ...]:
+    """The same as `_run`, by the kernel of ember_ml.nn's own recurrent layers."""
+    if layout:
+        x = ops.permute_dims(x, (1, 0, 2))
+        states = [None if s is None else ops.permute_dims(s, (1, 0, 2)) for s in states]
+    steps, batch = x.shape[:2]
+    hidden = r.shape[-1]
+    shape = (w.shape[0], batch, hidden)
+    zero = beside(x, np.zeros(shape, x.dtype.numpy))
+    begin = [zero if s is None else s for s in states]
+    alive = None if lengths is None else np.arange(steps)[:, None] < lengths
+    back = direction == "reverse"
+    if back:  # the same as forwards over what is turned around
+        x = ops.flip(x, axis=0)
+        alive = None if alive is None else alive[::-1].copy()
+    order = _ORDERS[kind]
+    weights: list[list[Tensor | None]] = []
+    for number in range(shape[0]):
+        biases: list[Tensor | None] = [None, None]
+        if b is not None:
+            half = b.shape[1] // 2
+            biases = [_ordered(b[number][:half], order), _ordered(b[number][half:], order)]
+        own = [_ordered(w[number], order), _ordered(r[number], order)]
+        weights.append([*own, *biases, None])
+    out, h, c = recurrent(
+        "Graph", kind, x, begin[0], begin[1] if len(begin) > 1 else None,
+        None if alive is None else beside(x, alive), weights,
+    )  # fmt: skip
+    if back:
+        out = ops.flip(out, axis=0)
+    out = ops.reshape(out, (steps, batch, shape[0], hidden))
+    results = [ops.permute_dims(out, (1, 0, 2, 3) if layout else (0, 2, 1, 3)), h]
+    if c is not None:
+        results.append(c)
+    if layout:
+        results[1:] = [ops.permute_dims(s, (1, 0, 2)) for s in results[1:]]
+    return tuple(results)
+
+
+def _ordered(x: Tensor, order: tuple[int, ...]) -> Tensor:
+    if len(order) == 1:
+        return x
+    size = x.shape[0] // len(order)
+    return ops.concat([x[i * size : (i + 1) * size] for i in order], axis=0)
+
+
+def _usual(names: Any, defaults: list[str], alphas: Any, betas: Any, clip: float | None) -> bool:
+    """Whether the activations are those of the kernel, without clipping."""
+    if alphas or betas or clip is not None:
+        return False
+    given = [name.lower() for name in names or defaults]
+    usual = [name.lower() for name in defaults]
+    return given == usual * (len(given) // len(usual))
+
+
 def _bias(b: Tensor | None, number: int, size: int) -> tuple[Tensor | None, Tensor | None]:
     if b is None:
         return None, None
@@ -169,6 +239,9 @@ def rnn(
     hidden_size: int | None = None,
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
+    for kind in ("tanh", "relu"):
+        if _usual(activations or ["tanh"], [kind], activation_alpha, activation_beta, clip):
+            return _by_kernel(kind, x, w, r, b, sequence_lens, [initial_h], direction, layout)
     hidden = r.shape[-1]
     count = w.shape[0]
     functions = _functions(activations, ["Tanh"], activation_alpha, activation_beta, count)
@@ -233,11 +306,12 @@ def gru(
     linear_before_reset: int = 0,
 ) -> tuple[Tensor, ...]:
     """Gates are in the order update, reset, hidden."""
+    usual = ["Sigmoid", "Tanh"]
+    if linear_before_reset and _usual(activations, usual, activation_alpha, activation_beta, clip):
+        return _by_kernel("gru", x, w, r, b, sequence_lens, [initial_h], direction, layout)
     hidden = r.shape[-1]
     count = w.shape[0]
-    functions = _functions(
-        activations, ["Sigmoid", "Tanh"], activation_alpha, activation_beta, count
-    )
+    functions = _functions(activations, usual, activation_alpha, activation_beta, count)
     limit = _clipped(clip)
 
     def cell(number: int) -> Cell:
@@ -314,11 +388,14 @@ def lstm(
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
     """Gates are in the order input, output, forget, cell; peepholes are input, output, forget."""
+    usual = ["Sigmoid", "Tanh", "Tanh"]
+    plain = p is None and not input_forget
+    if plain and _usual(activations, usual, activation_alpha, activation_beta, clip):
+        states = [initial_h, initial_c]
+        return _by_kernel("lstm", x, w, r, b, sequence_lens, states, direction, layout)
     hidden = r.shape[-1]
     count = w.shape[0]
-    functions = _functions(
-        activations, ["Sigmoid", "Tanh", "Tanh"], activation_alpha, activation_beta, count
-    )
+    functions = _functions(activations, usual, activation_alpha, activation_beta, count)
     limit = _clipped(clip)
 
     def cell(number: int) -> Cell:
@@ -345,5 +422,4 @@ def lstm(
         return step
 
     cells = [cell(i) for i in range(count)]
-    states = [initial_h, initial_c]
-    return _run(x, states, sequence_lens, hidden, direction, layout, w, cells)
+    return _run(x, [initial_h, initial_c], sequence_lens, hidden, direction, layout, w, cells)
