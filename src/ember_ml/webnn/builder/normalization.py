@@ -94,10 +94,10 @@ class Normalization(BuilderBase):
         if channel == 3:
             return _normalized(call, x, [1, 2], [channel])
         scaled, added = _features(call, x, [channel])
-        ones = np.ones(x.shape[channel])
-        weight = call.constant(ones, "float32") if scaled is None else call.cast(scaled, "float32")
-        zeros = 0 * ones
-        offset = call.constant(zeros, "float32") if added is None else call.cast(added, "float32")
+        size = x.shape[channel]
+        plain = [call.constant(np.full(size, number), "float32") for number in (1, 0)]
+        weight = plain[0] if scaled is None else call.cast(scaled, "float32")
+        offset = plain[1] if added is None else call.cast(added, "float32")
         small = cast_number(call.number("epsilon"), x.data_type)
         value = call.node(
             "InstanceNormalization",
