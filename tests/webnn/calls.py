@@ -5,8 +5,11 @@ import numpy as np
 from ember_ml.webnn import ML, MLGraphBuilder, MLOperand
 
 
-def compute(executor, op, *given, options=None, **named):
-    """What an op gives for arrays: an array, or a list of them where it gives several."""
+def compute(executor, op, *given, options=None, constants=(), **named):
+    """What an op gives for arrays: an array, or a list of them where it gives several.
+
+    Arrays at the places in `constants` are constants of the graph.
+    """
     context = ML().create_context(backend=executor)
     builder = MLGraphBuilder(context)
     feeds = {}
@@ -20,7 +23,12 @@ def compute(executor, op, *given, options=None, **named):
         feeds[name] = x
         return builder.input(name, {"data_type": x.dtype.name, "shape": x.shape})
 
-    taken = [operand(x) for x in given]
+    taken = [
+        builder.constant({"data_type": x.dtype.name, "shape": x.shape}, x)
+        if place in constants
+        else operand(x)
+        for place, x in enumerate(given)
+    ]
     if options is not None:
         taken.append({key: operand(x) for key, x in options.items()})
     made = getattr(builder, op)(*taken, **{key: operand(x) for key, x in named.items()})

@@ -6,7 +6,7 @@ import pytest
 from ember_ml.webnn import ML, MLGraphBuilder, MLTypeError
 from ember_ml.webnn.builder.base import snake
 from ember_ml.webnn.limits import LIMITS
-from tests.webnn.running import compute
+from tests.webnn.calls import compute
 
 UNARY = (
     "abs cast ceil cos erf exp floor identity log neg reciprocal round_even sign sin sqrt tan"

@@ -6,7 +6,7 @@ import pytest
 import scipy.special
 
 from tests.webnn import wpt
-from tests.webnn.running import compute
+from tests.webnn.calls import compute
 
 pytestmark = pytest.mark.parametrize("executor", wpt.EXECUTORS)
 

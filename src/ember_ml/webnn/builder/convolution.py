@@ -25,7 +25,7 @@ from ember_ml.webnn.operand import MLOperand
 
 __all__ = ["Convolution"]
 
-# Where the axes of ONNX's filters stand: output channels first, or input channels first.
+# ONNX's layout is the first of each.
 _CONV_FILTERS: Final = ("oihw", "hwio", "ohwi", "ihwo")
 _TRANSPOSE_FILTERS: Final = ("iohw", "hwoi", "ohwi")
 

@@ -51,8 +51,19 @@ class Normalization(BuilderBase):
         centre = _beside(call, "mean", call.operand("mean", mean), x, [place])
         spread = _beside(call, "variance", call.operand("variance", variance), x, [place])
         # ONNX Runtime's own node folds the scale into the mean, and misses the tests' tolerance.
-        off = call.node("Sub", [call.cast(x, "float32"), centre])
-        return _scaled(call, x, off, spread, [place])
+        # A sum, a product and a sum it puts into the weights of a convolution before them, where
+        # the operands are constants.
+        off = call.node("Add", [call.cast(x, "float32"), call.node("Neg", [centre])])
+        scaled, added = _features(call, x, [place])
+        one = call.constant(1, "float32")
+        weight = one if scaled is None else _beside(call, "scale", scaled, x, [place])
+        factor = call.node(
+            "Div", [weight, _deviation(call, x, spread)], "float32", shape_of(spread)
+        )
+        made = call.node("Mul", [off, factor])
+        if added is not None:
+            made = call.node("Add", [made, _beside(call, "bias", added, x, [place])])
+        return call.result(call.cast(made, x.data_type), x.data_type, x.shape)
 
     def instance_normalization(
         self,
@@ -83,10 +94,10 @@ class Normalization(BuilderBase):
         if channel == 3:
             return _normalized(call, x, [1, 2], [channel])
         scaled, added = _features(call, x, [channel])
-        ones = np.ones(x.shape[channel])
-        weight = call.constant(ones, "float32") if scaled is None else call.cast(scaled, "float32")
-        zeros = 0 * ones
-        offset = call.constant(zeros, "float32") if added is None else call.cast(added, "float32")
+        size = x.shape[channel]
+        plain = [call.constant(np.full(size, number), "float32") for number in (1, 0)]
+        weight = plain[0] if scaled is None else call.cast(scaled, "float32")
+        offset = plain[1] if added is None else call.cast(added, "float32")
         small = cast_number(call.number("epsilon"), x.data_type)
         value = call.node(
             "InstanceNormalization",
@@ -170,14 +181,18 @@ def _scaled(
     call: Call, x: MLOperand, off: Value, variance: Value, features: Sequence[int]
 ) -> MLOperand:
     """What is off the mean, divided by the deviation, with the scale and the bias of features."""
-    epsilon = cast_number(call.number("epsilon"), x.data_type)
-    spread = call.node("Add", [variance, call.constant(epsilon, "float32")])
-    made = call.node("Div", [off, call.node("Sqrt", [spread])])
+    made = call.node("Div", [off, _deviation(call, x, variance)])
     for name, onnx_op in (("scale", "Mul"), ("bias", "Add")):
         given = call.optional(name)
         if given is not None:
             made = call.node(onnx_op, [made, _beside(call, name, given, x, features)])
     return call.result(call.cast(made, x.data_type), x.data_type, x.shape)
+
+
+def _deviation(call: Call, x: MLOperand, variance: Value) -> Value:
+    """sqrt(variance + epsilon)."""
+    epsilon = cast_number(call.number("epsilon"), x.data_type)
+    return call.node("Sqrt", [call.node("Add", [variance, call.constant(epsilon, "float32")])])
 
 
 def _beside(call: Call, name: str, given: MLOperand, x: MLOperand, axes: Sequence[int]) -> Value:

@@ -148,8 +148,6 @@ class _Window(NamedTuple):
         made = {"kernel_shape": list(self.sizes), "strides": list(self.strides)}
         if any(self.padding):
             made["pads"] = onnx_pads(self.padding)
-        # Where there are none they are left out: ONNX Runtime makes nodes of its own for quantised
-        # graphs, which do not know them.
         if self.dilations != (1, 1):
             made["dilations"] = list(self.dilations)
         return made
@@ -233,7 +231,8 @@ def _window(call: Call, x: MLOperand, height: int, width: int) -> _Window:
 
 def _average(call: Call, image: Value, window: _Window, shape: list[int]) -> Value:
     counts = window.counts()
-    if window.is_pooled and counts.all():
+    # In quantised graphs ONNX Runtime makes a node of its own, which knows no dilations.
+    if window.is_pooled and window.dilations == (1, 1) and counts.all():
         return call.node(
             "AveragePool", [image], image.dtype, shape, count_include_pad=0, **window.attributes()
         )
