@@ -15,3 +15,10 @@ NAMES = wpt.names("behaviour") if wpt.ROOT.exists() else []
 def test_traces(executor, asynchronous, name):
     wrong = play("behaviour", name, executor, asynchronous=asynchronous)
     assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong[:20])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("backend", ["torch", "jax", "mlx"])
+def test_traces_on_other_backends(backend, name):
+    wrong = play("behaviour", name, backend)
+    assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong[:20])
