@@ -435,10 +435,10 @@ class MLContext:
         made = {graph._outputs[name].name: tensor._storage for name, tensor in outputs.items()}
         run = _engine_call("dispatch", lambda: compiled.prepare(given, made))
         graph._prepared[key] = run
-        for tensor in (*inputs.values(), *outputs.values()):
-            tensor._use(graph._prepared, key)
-        with self._joining:
+        with self._joining:  # threads may share a tensor
             self._prepared += 1
+            for tensor in (*inputs.values(), *outputs.values()):
+                tensor._use(graph._prepared, key)
         return run
 
     def _later(self, what: str, begin: Callable[[], Callable[[], T]]) -> Pending[T]:

@@ -9,9 +9,11 @@ while something is queued stands in line behind it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import InvalidStateError as AlreadyDone
 from typing import Any, Generic, TypeVar
 
 __all__ = ["Lost", "MLContextLostInfo", "Pending", "Timeline"]
@@ -188,4 +190,5 @@ class Lost:
         return asyncio.wrap_future(self._future).__await__()
 
     def _lose(self, message: str) -> None:
-        self._future.set_result(MLContextLostInfo(message))
+        with contextlib.suppress(AlreadyDone):  # another thread was quicker
+            self._future.set_result(MLContextLostInfo(message))
