@@ -286,7 +286,7 @@ class TestSaving:
 
 
 class TestReading:
-    @pytest.mark.parametrize("opset", range(13, 22))
+    @pytest.mark.parametrize("opset", range(13, 24))
     def test_every_opset(self, opset: int) -> None:
         model = parsed(
             "g (float[n, 3] x) => (float[n] y) { "

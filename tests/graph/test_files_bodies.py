@@ -1,7 +1,8 @@
-"""Bodies of branches and loops, and functions, in ONNX files."""
+"""Bodies of branches and loops, functions, and a text model, in ONNX files."""
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx")
 ort: Any = pytest.importorskip("onnxruntime")
-from onnx import parser  # noqa: E402  # after the skip
+from onnx import numpy_helper, parser  # noqa: E402  # after the skip
 
+import ember_ml as em  # noqa: E402
 from ember_ml.graph.onnx_reading import load_onnx  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -141,3 +143,72 @@ class TestFunctions:
         )
         made = graph.run({"x": [1, 2]})
         assert made["y"].tolist() == made["z"].tolist() == [1, 2]
+
+
+def encoder(opset: int) -> Any:
+    """A text model as exporters write one: embedding, attention with reshapes, norm, MLP."""
+    rng = np.random.default_rng(1)
+    model = parser.parse_model(
+        f"""
+        <ir_version: 8, opset_import: ["": {opset}]>
+        g (int64[batch, time] ids, int64[batch, time] mask) => (float[batch, time, 8] y) {{
+            x = Gather (table, ids)
+            shape = Shape (ids)
+            zero = Constant <value_ints = [0]> ()
+            one = Constant <value_ints = [1]> ()
+            two = Constant <value_ints = [2]> ()
+            four = Constant <value_ints = [4]> ()
+            eight = Constant <value_ints = [8]> ()
+            axes = Constant <value_ints = [1, 2]> ()
+            low = Constant <value_float = -1e9> ()
+            batch = Slice (shape, zero, one)
+            time = Slice (shape, one, two)
+            split = Concat <axis = 0> (batch, time, two, four)
+            join = Concat <axis = 0> (batch, time, eight)
+            q0 = MatMul (x, wq)  q1 = Reshape (q0, split)  q = Transpose <perm = [0, 2, 1, 3]> (q1)
+            k0 = MatMul (x, wk)  k1 = Reshape (k0, split)  k = Transpose <perm = [0, 2, 3, 1]> (k1)
+            v0 = MatMul (x, wv)  v1 = Reshape (v0, split)  v = Transpose <perm = [0, 2, 1, 3]> (v1)
+            s0 = MatMul (q, k)
+            half = Constant <value_float = 0.5> ()
+            s1 = Mul (s0, half)
+            m0 = Unsqueeze (mask, axes)
+            m1 = Cast <to = 9> (m0)
+            s2 = Where (m1, s1, low)
+            a = Softmax <axis = -1> (s2)
+            o0 = MatMul (a, v)  o1 = Transpose <perm = [0, 2, 1, 3]> (o0)  o = Reshape (o1, join)
+            r = Add (x, o)
+            n = LayerNormalization <axis = -1, epsilon = 1e-5> (r, scale, bias)
+            h0 = MatMul (n, w1)  h1 = Relu (h0)  h = MatMul (h1, w2)
+            y = Add (n, h)
+        }}
+        """
+    )
+    shapes = {"table": (11, 8), "w1": (8, 16), "w2": (16, 8), "scale": (8,), "bias": (8,)}
+    shapes |= dict.fromkeys(("wq", "wk", "wv"), (8, 8))
+    for name, shape in shapes.items():
+        array = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+@pytest.mark.parametrize("opset", [17, 21])
+@pytest.mark.parametrize("backend", [None, "numpy", "torch"])
+def test_a_text_model(opset: int, backend: str | None) -> None:
+    if backend and importlib.util.find_spec("ember_ml.graph.executors.interpreter") is None:
+        pytest.skip("the ops executor is not written yet")
+    if backend and backend not in em.available_backends():
+        pytest.skip(f"{backend} is not installed")
+    model = encoder(opset)
+    graph = load_onnx(model.SerializeToString())
+    softmax = next(x for x in graph.nodes if x.op == "Softmax").outputs[0]
+    assert softmax.dtype == "float32"
+    assert graph.outputs[0].shape == ("batch", "time", 8)
+    for batch, time in ((1, 5), (3, 2)):
+        feeds = {
+            "ids": RNG.integers(0, 11, (batch, time)),
+            "mask": np.tril(np.ones((batch, time), np.int64)) | (np.arange(time) == 0),
+        }
+        feeds["mask"] = feeds["mask"].astype(np.int64)
+        made = graph.run(feeds, backend)["y"]
+        found = made if isinstance(made, np.ndarray) else made.numpy()
+        np.testing.assert_allclose(found, run(model, feeds)[0], rtol=1e-5, atol=1e-5)

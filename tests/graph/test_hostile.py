@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ onnx: Any = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402  # after the skip
 
 from ember_ml.errors import EmberError, FormatError  # noqa: E402
-from ember_ml.graph import Graph  # noqa: E402
+from ember_ml.graph import Graph, onnx_inference  # noqa: E402
 from ember_ml.graph.onnx_reading import load_onnx  # noqa: E402
 
 SIMPLE = "g (float[2] x) => (float[2] y) { a = Neg(x) b = Exp(a) y = Abs(b) }"
@@ -457,14 +458,35 @@ class TestInference:
             f'<ir_version: 8, opset_import: ["": 17, "odd": 1, "ai.onnx.ml": 3]> {text}'
         )
         start = time.monotonic()
-        assert isinstance(load_onnx(model), Graph)
+        assert isinstance(load_onnx(model.SerializeToString()), Graph)
         assert time.monotonic() - start < 5
+
+    def test_a_crash_is_somebody_elses(self) -> None:
+        graph = load_onnx(
+            parser.parse_model(
+                '<ir_version: 8, opset_import: ["": 18]> g (float[2, 3, 4] x, int64[3] i) => (y) '
+                "{ a = Neg(x) y = GatherND <batch_dims = -9223372036854775808> (a, i) }"
+            ).SerializeToString()
+        )
+        assert graph.nodes[0].outputs[0].name == "a"
+
+    def test_a_hang_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(onnx_inference, "_PATIENCE", 0.3)
+        monkeypatch.setattr(onnx_inference, "_APART", "import time; time.sleep(60)")
+        start = time.monotonic()
+        assert isinstance(load_onnx(RICH), Graph)
+        assert time.monotonic() - start < 10
+
+    def test_no_program_is_started_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "executable", "/usr/bin/painting-program")
+        monkeypatch.setattr(onnx_inference.subprocess, "run", None)  # it would be an error
+        assert isinstance(load_onnx(RICH), Graph)
 
     def test_others_are_still_learned(self) -> None:
         graph = load_onnx(
             parser.parse_model(
                 '<ir_version: 8, opset_import: ["": 17, "odd": 1]> '
                 "g (float[2] x) => (y) { u = odd.Make() e = EyeLike(u) y = Neg(x) }"
-            )
+            ).SerializeToString()
         )
         assert graph.outputs[0].shape == (2,)

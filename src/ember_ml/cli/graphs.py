@@ -59,12 +59,11 @@ def run(
         program = graph.program(backend)
         ready = time.perf_counter() - start
     seconds = []
-    made: dict[str, Any] = {}
+    results: dict[str, Array] = {}
     with console.status(f"running on {escape(program.executor)}"):
         for _ in range(repeat):
             start = time.perf_counter()
-            made = program.run(feeds)
-            results = {name: _array(value) for name, value in made.items()}
+            results = {name: _array(value) for name, value in program.run(feeds).items()}
             seconds.append(time.perf_counter() - start)
     console.print(_results_table(graph, results))
     console.print(

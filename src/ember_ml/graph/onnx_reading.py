@@ -14,9 +14,9 @@ from typing import Any
 from ember_ml.errors import DomainError, FormatError
 from ember_ml.graph.core import Graph
 from ember_ml.graph.onnx_graphs import ModelReader
+from ember_ml.graph.onnx_inference import learn_types
 from ember_ml.graph.onnx_layout import Place, without_weights
 from ember_ml.graph.onnx_tensors import TensorReader
-from ember_ml.graph.onnx_types import learn_types
 from ember_ml.graph.onnx_writing import onnx_module
 from ember_ml.io.content import Content
 
@@ -39,8 +39,8 @@ def load_onnx(source: str | os.PathLike[str] | bytes | Any) -> Graph:
     """
     onnx = onnx_module()
     if isinstance(source, onnx.ModelProto):
-        # What is done to the message must not be seen by its owner, and nothing is.
-        return _read(onnx, source, _MESSAGE, TensorReader(_MESSAGE, None))
+        # Who has the message has made it, or has parsed it and knows what it is.
+        return _read(onnx, source, _MESSAGE, TensorReader(_MESSAGE, None), trusted=True)
     if isinstance(source, bytes | bytearray | memoryview):
         model = _parsed(onnx, bytes(source), _MESSAGE)
         return _read(onnx, model, _MESSAGE, TensorReader(_MESSAGE, None))
@@ -94,14 +94,16 @@ def _is_text(message: Any) -> bool:
     return True
 
 
-def _read(onnx: Any, model: Any, what: str, tensors: TensorReader) -> Graph:
+def _read(
+    onnx: Any, model: Any, what: str, tensors: TensorReader, *, trusted: bool = False
+) -> Graph:
     if not _is_text(model):
         raise FormatError(f"{what}: a name in it is no UTF-8")
     if not model.HasField("graph") or not model.opset_import:
         raise FormatError(f"{what}: it has no graph, or does not say which operators it uses")
     graph = ModelReader(onnx, model, what, tensors).main()
     try:
-        learn_types(graph)
+        learn_types(graph, trusted=trusted)
     except DomainError as error:  # an attribute that no operator can have
         raise FormatError(f"{what}: {error}") from None
     return graph
