@@ -27,7 +27,7 @@ def run(context, case):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("executor", wpt.EXECUTORS)
+@pytest.mark.parametrize("executor", [*wpt.EXECUTORS, "torch", "mlx"])
 def test_cases(executor, name):
     context = ML().create_context(backend=executor)
     failed = []

@@ -1,12 +1,10 @@
 """The WebNN tests of the web platform as data: where they lie, and how a case is read."""
 
 import json
-from importlib.util import find_spec
 from math import erfc, prod, sqrt
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from ember_ml.graph.types import numpy_dtype
 from ember_ml.webnn.builder.base import snake
@@ -15,17 +13,8 @@ from ember_ml.webnn.builder.base import snake
 ROOT = Path(__file__).parents[3] / "shared" / "wpt-webnn"
 ABSENT = f"the web platform's WebNN tests are not there: {ROOT.name} lies beside the repository"
 
-# Who runs the platform's tests; the executor over ops is a part of its own, and may not be there.
-EXECUTORS = [
-    "onnxruntime",
-    pytest.param(
-        "numpy",
-        marks=pytest.mark.skipif(
-            find_spec("ember_ml.graph.executors.interpreter") is None,
-            reason="the executor over ops is not there",
-        ),
-    ),
-]
+# Who runs every test of ops; the other backends run the platform's numeric cases as well.
+EXECUTORS = ["onnxruntime", "numpy"]
 
 _SPECIAL = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf, "-0": -0.0}
 
