@@ -150,7 +150,7 @@ def test_labels_may_repeat_and_ops_of_many_nodes_have_one(builder):
         ("linear", {"beta": None}, "beta is a number, not None"),
         ("reduce_sum", {"axes": [2]}, "axes is [2], and there are 2 axes"),
         ("reduce_sum", {"axes": [0, 0]}, "axes has an axis twice: [0, 0]"),
-        ("reduce_sum", {"axes": 1}, "axes is a sequence of sizes, not 1"),
+        ("reduce_sum", {"axes": 1}, "axes is a sequence of integers, not 1"),
         ("triangular", {"diagonal": 1.5}, "diagonal is an integer, not 1.5"),
         ("triangular", {"diagonal": 2**31}, "diagonal takes integers of 32 bits, not 2147483648"),
         ("abs", {"label": "x"}, None),

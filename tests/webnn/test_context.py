@@ -15,11 +15,11 @@ from ember_ml.webnn import (
     NotSupportedError,
     OperationError,
 )
-from ember_ml.webnn.builder.making import number
 from ember_ml.webnn.descriptors import DATA_TYPES, MAX_BYTES
 from ember_ml.webnn.engines import Wishes
 from ember_ml.webnn.engines.runtime import choose
 from ember_ml.webnn.limits import LIMITS
+from ember_ml.webnn.numbers import wrapped_number
 
 FLOATS = {"data_type": "float32", "shape": [2]}
 EXECUTORS = ["onnxruntime", "numpy", "torch", "jax", "mlx"]
@@ -312,6 +312,36 @@ def test_unused_inputs_are_none_of_the_graph(context, builder):
     assert list(graph.input_descriptors) == ["x"]
 
 
+@pytest.mark.parametrize("backend", ["onnxruntime", "numpy"])
+def test_inputs_that_no_node_needs_are_asked_for_still(backend, tmp_path):
+    cache = tmp_path if backend == "onnxruntime" else None
+    for _ in range(2):  # compiled, and where there is a cache, from that
+        context = ML().create_context(backend=backend, cache=cache)
+        builder = MLGraphBuilder(context)
+        x, other = builder.input("x", FLOATS), builder.input("other", FLOATS)
+        call = builder._call("max", None, label="")
+        a, _ = call.operand("a", x), call.operand("b", builder.abs(other))
+        y = call.result(call.node("Identity", [a]), "float32", x.shape)
+        graph = builder.build({"y": builder.neg(y)})
+        assert list(graph.input_descriptors) == ["x", "other"]
+        given, unused, made = (context.create_host_tensor([2], "float32") for _ in range(3))
+        context.write_tensor(given, [1, 2])
+        with pytest.raises(MLTypeError, match=r"\['other', 'x'\]"):
+            context.dispatch(graph, {"x": given}, {"y": made})
+        context.dispatch(graph, {"x": given, "other": unused}, {"y": made})
+        assert context.read_tensor(made).tolist() == [-1, -2]
+
+
+def test_many_nodes(context, builder):
+    x = y = builder.input("x", FLOATS)
+    for _ in range(1000):
+        y = builder.add(y, x)
+    given, made = (context.create_host_tensor([2], "float32") for _ in range(2))
+    context.write_tensor(given, [1, 2])
+    context.dispatch(builder.build({"y": y}), {"x": given}, {"y": made})
+    assert context.read_tensor(made).tolist() == [1001, 2002]
+
+
 def test_two_inputs_of_one_name(builder):
     x, twin = builder.input("x", FLOATS), builder.input("x", FLOATS)
     both = builder.add(x, twin)
@@ -358,7 +388,7 @@ def test_names_of_inputs(builder, name):
     ],
 )
 def test_numbers(data_type, given, expected):
-    made = number(given, data_type)
+    made = wrapped_number(given, data_type)
     assert (made.dtype, made.shape) == (np.dtype(data_type), ())
     assert made.tobytes() == expected.tobytes()
 

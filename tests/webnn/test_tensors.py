@@ -1,7 +1,9 @@
 """Tensors: what they are, and that what is written is what is read, bit by bit."""
 
 import array
+import copy
 import gc
+import pickle
 import warnings
 import weakref
 
@@ -113,6 +115,15 @@ def test_descriptors(ort, descriptor):
         (([-1], "float32"), "from 0"),
         (([1.5], "float32"), "integers"),
         (("22", "float32"), "sequence"),
+        ((b"22", "float32"), "sequence"),
+        ((np.array(3), "float32"), "sequence"),
+        ((np.array([[3]]), "float32"), "sequence"),
+        (([True], "float32"), "integers"),
+        (([2**40], "float32"), "from 0 to"),
+        (({"data_type": "int8", "shape": [1], "readble": True},), "no 'readble'"),
+        (({"data_type": "int8", "shape": [1], "readable": "no"},), "readable is True or False"),
+        (({"data_type": "int8"},), "data_type and shape"),
+        (([1], "int8", 1), "readable is True or False"),
         ((None, "float32"), "data_type and shape"),
         (([1] * 9, "float32"), "8 are the most"),
         (([2**31], "float32"), "bytes"),
@@ -122,7 +133,14 @@ def test_descriptors(ort, descriptor):
 def test_wrong_descriptors(ort, given, text):
     with pytest.raises(MLTypeError, match=text) as caught:
         ort.create_tensor(*given)
-    assert "create_tensor" in str(caught.value)
+    assert str(caught.value).startswith("create_tensor: ")
+
+
+def test_two_shapes_are_one_too_many(ort):
+    with pytest.raises(MLTypeError, match="one data_type and shape"):
+        ort.create_tensor([2], "float32", shape=[3])
+    with pytest.raises(MLTypeError, match="one data_type and shape"):
+        ort.create_tensor()
     with pytest.raises(NotSupportedError, match="WebGPU"):
         ort.create_tensor([1], "int8", exportable_to_gpu=True)
 
@@ -250,6 +268,12 @@ def test_tensors_of_ember_ml_are_data(ort):
         ("int8", [1, 2, 3, 0.5], "integers"),
         ("int4", [1, 2, 3, 8], "-8 to 7"),
         ("float32", [[1], [2, 3]], "numbers"),
+        ("float32", [None] * 4, "takes numbers"),
+        ("float32", [True] * 4, "takes numbers"),
+        ("float32", [1j] * 4, "takes numbers"),
+        ("float32", ["1"] * 4, "takes numbers"),
+        ("float32", [10**400] * 4, "no float32 numbers"),
+        ("int64", [2**70] * 4, "no int64 numbers"),
         ("float32", "text", "give bytes"),
         ("float32", None, "give bytes"),
         ("float32", object(), "give bytes"),
@@ -262,6 +286,12 @@ def test_wrong_data(ort, data_type, given, text):
         ort.write_tensor(tensor, given)
     assert str(caught.value).startswith("write_tensor: ")
     assert ort.read_tensor(tensor).tobytes() == before.tobytes()
+
+
+def test_floats_that_are_too_large_become_infinite(ort):
+    tensor = ort.create_host_tensor([2], "float32")
+    ort.write_tensor(tensor, [1e300, -(2**200)])
+    assert ort.read_tensor(tensor).tolist() == [np.inf, -np.inf]
 
 
 def test_data_stay_the_callers_own(context):
@@ -297,6 +327,10 @@ def test_larger_buffers_keep_their_end(context):
         (bytearray(), "0 bytes"),
         (np.zeros(1, np.int32), "1 elements"),
         (np.zeros(2, np.float32), "float32"),
+        (np.zeros(2, ">i4"), ">i4"),
+        (np.zeros((2, 2), np.int32).T, "contiguous"),
+        (memoryview(bytes(8)), "writable"),
+        ("text", "to be filled"),
         ([0, 0], "to be filled"),
     ],
 )
@@ -307,6 +341,16 @@ def test_wrong_buffers(ort, buffer, text):
 
 
 # --- Access and life ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_nothing_of_a_context_is_copied(ort, again):
+    builder = MLGraphBuilder(ort)
+    x = builder.input("x", {"data_type": "float32", "shape": [1]})
+    graph = builder.build({"y": builder.abs(x)})
+    for one in (ort, ort.create_tensor([1], "float32"), builder, x, graph):
+        with pytest.raises(MLTypeError, match=f"^{type(one).__name__} belongs to its context"):
+            again(one)
 
 
 def test_access(ort):

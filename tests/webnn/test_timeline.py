@@ -1,8 +1,10 @@
 """One order for everything a context does: several threads, asyncio, and both at once."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -53,6 +55,67 @@ def test_a_call_runs_in_its_own_thread_when_nothing_is_queued():
     assert timeline.run(threading.get_ident) == threading.get_ident()
     assert timeline._worker is None
     assert timeline.submit(threading.get_ident).result() != threading.get_ident()
+
+
+def test_a_call_that_is_never_awaited_is_told_of(context):
+    tensor = context.create_host_tensor([1], "float32")
+    with pytest.warns(RuntimeWarning, match="never awaited, and no event loop ran"):
+        context.write_tensor_async(tensor, [1.0])
+    assert context.read_tensor(tensor).tolist() == [0.0]
+
+
+def test_what_was_read_by_await_is_let_go(context):
+    async def read():
+        tensor = context.create_host_tensor([1], "float32")
+        await context.read_tensor_async(tensor)
+        return weakref.ref(tensor)
+
+    async def main():
+        return [await read() for _ in range(4)]
+
+    gc.disable()  # no cycle is left for it
+    try:
+        *before, _ = asyncio.run(main())  # the thread may still be about to drop the last
+        assert [one() for one in before] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_what_is_destroyed_while_it_is_bound_is_bound_no_more(context, monkeypatch):
+    graph = adding(context)
+    tensors = [context.create_tensor([1], "float32") for _ in range(3)]
+    compiled = graph._compiled
+    prepare, destroyers = compiled.prepare, []
+
+    def slowly(inputs, outputs):
+        for one in (tensors[0], graph):
+            destroyers.append(threading.Thread(target=one.destroy))
+            destroyers[-1].start()
+        time.sleep(0.05)
+        return prepare(inputs, outputs)
+
+    monkeypatch.setattr(compiled, "prepare", slowly)
+    named = {"a": tensors[0], "b": tensors[1]}, {"y": tensors[2]}
+    context.dispatch(graph, *named)  # which came first
+    for destroyer in destroyers:
+        destroyer.join()
+    assert not graph._prepared
+    with pytest.raises(InvalidStateError, match="the graph is destroyed"):
+        context.dispatch(graph, *named)
+
+
+def test_what_joins_a_lost_context_is_destroyed(context, monkeypatch):
+    allocate, made = context._engine.allocate, []
+
+    def late(descriptor):
+        context.destroy()
+        made.append(allocate(descriptor))
+        return made[-1]
+
+    monkeypatch.setattr(context._engine, "allocate", late)
+    with pytest.raises(InvalidStateError, match="create_tensor: the context is lost"):
+        context.create_tensor([1], "float32")
+    assert made
 
 
 def test_errors_go_to_who_called():
@@ -132,7 +195,7 @@ def test_every_call_can_be_awaited():
             {"data_type": "float32", "shape": [2]}, [10.0, 20.0]
         )
         graph = await builder.build_async({"y": builder.add(x, builder.constant(known))})
-        a = await context.create_tensor_async([2], "float32", writable=True)
+        a = await context.create_host_tensor_async([2], "float32")
         b = await context.create_tensor_async(shape=[2], data_type="float32", readable=True)
         await context.write_tensor_async(a, [1.0, 2.0])
         await context.dispatch_async(graph, {"x": a}, {"y": b})

@@ -16,6 +16,7 @@ from ember_ml.graph.onnx_writing import pack4
 from ember_ml.graph.types import numpy_dtype
 from ember_ml.webnn.descriptors import MLOperandDescriptor, byte_length
 from ember_ml.webnn.errors import MLTypeError
+from ember_ml.webnn.numbers import is_number
 
 __all__ = ["Array", "check_room", "contents", "elements", "fill", "is_packed", "packed"]
 
@@ -126,14 +127,19 @@ def _numbers(what: str, given: Any, descriptor: MLOperandDescriptor) -> Array:
     data_type = descriptor.data_type
     try:
         made = np.asarray(given)
-        if "int" in data_type and made.size and made.dtype.kind not in "iu":
+        # Integers past 64 bits are objects to NumPy; they stay Python's until they are cast.
+        numbers = made.dtype.kind in "iuf" or all(is_number(one) for one in made.flat)
+        if made.size and not numbers:
+            raise MLTypeError(f"{what}: {data_type} takes numbers, not {given!r}")
+        if "int" in data_type and made.size and made.dtype.kind == "f":
             raise MLTypeError(f"{what}: {data_type} takes integers, not {given!r}")
         if is_packed(data_type):
             low, high = (-8, 7) if data_type == "int4" else (0, 15)
             if made.min() < low or made.max() > high:
                 raise MLTypeError(f"{what}: {data_type} goes from {low} to {high}")
             return made.astype(np.int8).astype(numpy_dtype(data_type))
-        return np.array(given, dtype=numpy_dtype(data_type))
+        with np.errstate(over="ignore"):  # what a float cannot hold is infinite, as elsewhere
+            return np.array(given, dtype=numpy_dtype(data_type))
     except (OverflowError, ValueError) as error:
         raise MLTypeError(f"{what}: these are no {data_type} numbers: {error}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -14,15 +14,15 @@ from ember_ml.errors import EmberError
 from ember_ml.webnn import buffers
 from ember_ml.webnn.descriptors import (
     DescriptorLike,
-    MLOperandDescriptor,
     MLTensorDescriptor,
+    described_tensor,
     operand_descriptor,
-    tensor_descriptor,
 )
 from ember_ml.webnn.dispatching import Named, Statistics, check_dispatch
 from ember_ml.webnn.errors import (
     InvalidStateError,
     MLTypeError,
+    NotCopied,
     NotSupportedError,
     OperationError,
     UnknownError,
@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 __all__ = ["MLContext"]
 
 T = TypeVar("T")
+Member = TypeVar("Member", MLTensor, MLGraph)
 
 
-class MLContext:
+class MLContext(NotCopied):
     """A place where graphs run; made by `ML.create_context`.
 
     All of its calls may come from several threads. Each has a form for `await`, by the name with
@@ -56,7 +57,9 @@ class MLContext:
         self._dispatches = self._prepared = 0
         # All that is destroyed with the context.
         self._members: weakref.WeakSet[MLTensor | MLGraph] = weakref.WeakSet()
-        self._joining = threading.Lock()
+        # Held while something joins, is bound or is destroyed: what is destroyed stays unbound.
+        # A finaliser may destroy something in the thread that holds it.
+        self._belonging = threading.RLock()
 
     # --- What it is -----------------------------------------------------------------------------
 
@@ -99,7 +102,7 @@ class MLContext:
         if self._lost.done():
             return
         self._lost._lose("destroy() was called")
-        with self._joining:
+        with self._belonging:
             members = list(self._members)
         for member in members:
             member.destroy()
@@ -201,18 +204,7 @@ class MLContext:
     ) -> Callable[[], MLTensor]:
         what = "create_tensor"
         self._require_alive(what)
-        sizes = descriptor if shape is None else shape
-        if isinstance(descriptor, MLOperandDescriptor | Mapping):
-            if data_type is not None or shape is not None or readable or writable:
-                raise MLTypeError(f"{what}: a descriptor says it all; give it alone")
-            made = tensor_descriptor(what, descriptor)
-        else:
-            made = tensor_descriptor(
-                what,
-                {"data_type": data_type, "shape": sizes, "readable": readable, "writable": writable}
-                if sizes is not None
-                else {},
-            )
+        made = described_tensor(what, descriptor, data_type, shape, readable, writable)
         if exportable_to_gpu:
             raise NotSupportedError(
                 f"{what}: exportable_to_gpu is for WebGPU, which browsers have and Python has not"
@@ -222,16 +214,24 @@ class MLContext:
     def _allocate(self, descriptor: MLTensorDescriptor) -> MLTensor:
         host = descriptor.readable or descriptor.writable
         storage = _engine_call("create_tensor", lambda: self._engine.allocate(descriptor))
-        return self._join((MLTensor if host else MLDeviceTensor)(self, descriptor, storage))
+        kind = MLTensor if host else MLDeviceTensor
+        return self._join("create_tensor", kind(self, descriptor, storage))
 
-    def _join(self, member: T) -> T:
-        with self._joining:
-            self._members.add(member)  # type: ignore[arg-type]  # a tensor or a graph
+    def _join(self, what: str, member: Member) -> Member:
+        with self._belonging:
+            self._members.add(member)
+            if self._lost.done():
+                member.destroy()
+        self._require_alive(what)
         return member
 
     def create_host_tensor(self, shape: Sequence[int], data_type: str) -> MLTensor:
         """A tensor that the host may read and write."""
         return self.create_tensor(shape, data_type, readable=True, writable=True)
+
+    def create_host_tensor_async(self, shape: Sequence[int], data_type: str) -> Pending[MLTensor]:
+        """`create_host_tensor` for `await`."""
+        return self.create_tensor_async(shape, data_type, readable=True, writable=True)
 
     def create_constant_tensor(self, descriptor: DescriptorLike, data: Any) -> MLTensor:
         """A tensor whose contents are known, for `MLGraphBuilder.constant`."""
@@ -252,7 +252,7 @@ class MLContext:
         # A copy, taken now: the buffer is the caller's own to change.
         known = buffers.elements(buffers.contents(what, data, made).copy(), made)
         full = MLTensorDescriptor(made.data_type, made.shape)
-        return lambda: self._join(MLDeviceTensor(self, full, known, constant=True))
+        return lambda: self._join(what, MLDeviceTensor(self, full, known, constant=True))
 
     def create_device_tensor(
         self, graph: MLGraph, shape: Sequence[int], data_type: str, device: str | None = None
@@ -380,8 +380,7 @@ class MLContext:
         What a graph was dispatched with once is kept ready: the same tensors again cost little.
         """
         try:
-            key = (*inputs, *map(id, inputs.values()), *outputs, *map(id, outputs.values()))
-            run = graph._prepared[key] if graph._context is self else None
+            run = graph._prepared[_key(inputs, outputs)] if graph._context is self else None
         except (KeyError, AttributeError, TypeError):
             run = None
         if run is None:
@@ -426,20 +425,20 @@ class MLContext:
 
     def _prepare(self, graph: MLGraph, inputs: Named, outputs: Named) -> Callable[[], object]:
         """Check everything as the specification says, and bind the tensors to the graph."""
-        compiled = check_dispatch(self, graph, inputs, outputs)
-        key = (*inputs, *map(id, inputs.values()), *outputs, *map(id, outputs.values()))
-        found = graph._prepared.get(key)
-        if found is not None:
-            return found
-        given = {graph._inputs[name].name: tensor._storage for name, tensor in inputs.items()}
-        made = {graph._outputs[name].name: tensor._storage for name, tensor in outputs.items()}
-        run = _engine_call("dispatch", lambda: compiled.prepare(given, made))
-        graph._prepared[key] = run
-        with self._joining:  # threads may share a tensor
+        with self._belonging:
+            compiled = check_dispatch(self, graph, inputs, outputs)
+            key = _key(inputs, outputs)
+            found = graph._prepared.get(key)
+            if found is not None:
+                return found
+            given = {graph._inputs[name].name: tensor._storage for name, tensor in inputs.items()}
+            made = {graph._outputs[name].name: tensor._storage for name, tensor in outputs.items()}
+            run = _engine_call("dispatch", lambda: compiled.prepare(given, made))
+            graph._prepared[key] = run
             self._prepared += 1
             for tensor in (*inputs.values(), *outputs.values()):
                 tensor._use(graph._prepared, key)
-        return run
+            return run
 
     def _later(self, what: str, begin: Callable[[], Callable[[], T]]) -> Pending[T]:
         """Check a call now, and queue its work; what is wrong goes to who awaits it."""
@@ -454,6 +453,11 @@ class MLContext:
             pending.follow(self._timeline.submit(queued))
 
         return Pending(start)
+
+
+def _key(inputs: Named, outputs: Named) -> tuple[object, ...]:
+    """What a prepared dispatch is found by: all names, and all tensors."""
+    return (*inputs, *map(id, inputs.values()), *outputs, *map(id, outputs.values()))
 
 
 def _engine_call(what: str, call: Callable[[], T]) -> T:

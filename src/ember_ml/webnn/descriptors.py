@@ -20,6 +20,8 @@ __all__ = [
     "MLOperandDescriptor",
     "MLTensorDescriptor",
     "byte_length",
+    "described_tensor",
+    "is_sequence",
     "operand_descriptor",
     "sizes",
     "tensor_descriptor",
@@ -31,6 +33,8 @@ DATA_TYPES: Final = "float32 float16 int32 uint32 int64 uint64 int8 uint8 int4 u
 MAX_BYTES: Final = 2_147_483_644
 MAX_RANK: Final = 8
 _LARGEST: Final = 2**32 - 1
+# Of a mapping; a misspelt "readable" would else be found at the first read only.
+_FIELDS: Final = ("data_type", "dataType", "shape", "readable", "writable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,37 @@ def operand_descriptor(what: str, given: DescriptorLike) -> MLOperandDescriptor:
 def tensor_descriptor(what: str, given: DescriptorLike) -> MLTensorDescriptor:
     """A tensor's descriptor of what was given for one."""
     data_type, shape, rest = _read(what, given)
-    return MLTensorDescriptor(
-        data_type, shape, bool(rest.get("readable", False)), bool(rest.get("writable", False))
-    )
+    readable, writable = (_flag(what, rest, name) for name in ("readable", "writable"))
+    return MLTensorDescriptor(data_type, shape, readable, writable)
+
+
+def described_tensor(
+    what: str,
+    descriptor: Any,
+    data_type: str | None,
+    shape: Sequence[int] | None,
+    readable: bool,
+    writable: bool,
+) -> MLTensorDescriptor:
+    """A tensor's descriptor of one, or of a shape (in either place) with the rest beside it."""
+    if isinstance(descriptor, MLOperandDescriptor | Mapping):
+        if data_type is not None or shape is not None or readable or writable:
+            raise MLTypeError(f"{what}: a descriptor says it all; give it alone")
+        return tensor_descriptor(what, descriptor)
+    if (descriptor is None) == (shape is None) or data_type is None:
+        raise MLTypeError(
+            f"{what}: give one descriptor, or one data_type and shape: {what}([2, 3], 'float32')"
+        )
+    sizes = descriptor if shape is None else shape
+    fields = {"data_type": data_type, "shape": sizes, "readable": readable, "writable": writable}
+    return tensor_descriptor(what, fields)
+
+
+def _flag(what: str, fields: Mapping[str, Any], name: str) -> bool:
+    given = fields.get(name, False)
+    if not isinstance(given, bool | np.bool_):
+        raise MLTypeError(f"{what}: {name} is True or False, not {given!r}")
+    return bool(given)
 
 
 def _read(what: str, given: DescriptorLike) -> tuple[str, tuple[int, ...], Mapping[str, Any]]:
@@ -80,8 +112,14 @@ def _read(what: str, given: DescriptorLike) -> tuple[str, tuple[int, ...], Mappi
         raise MLTypeError(
             f"{what}: a descriptor is a dict or an MLOperandDescriptor, not {given!r}"
         )
+    unknown = [key for key in fields if key not in _FIELDS]
+    if unknown:
+        raise MLTypeError(
+            f"{what}: a descriptor has no {unknown[0]!r}; it has data_type, shape, and for "
+            "tensors readable and writable"
+        )
     data_type = fields.get("data_type", fields.get("dataType"))
-    if data_type is None or "shape" not in fields:
+    if data_type is None or fields.get("shape") is None:
         raise MLTypeError(f"{what}: a descriptor has data_type and shape; {dict(fields)!r} came")
     name = str(data_type)
     if name not in DATA_TYPES:
@@ -93,9 +131,16 @@ def _read(what: str, given: DescriptorLike) -> tuple[str, tuple[int, ...], Mappi
 
 def sizes(what: str, given: Any, name: str = "shape") -> tuple[int, ...]:
     """A sequence of unsigned 32-bit integers as a tuple."""
-    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
-        raise MLTypeError(f"{what}: {name} is a sequence of sizes, not {given!r}")
+    if not is_sequence(given):
+        raise MLTypeError(f"{what}: {name} is a sequence of integers, not {given!r}")
     return tuple(unsigned(what, size, name) for size in given)
+
+
+def is_sequence(given: object) -> bool:
+    """Whether something lists numbers: no text, no bytes, and of arrays those of one axis."""
+    if isinstance(given, np.ndarray):
+        return given.ndim == 1
+    return isinstance(given, Sequence) and not isinstance(given, str | bytes | bytearray)
 
 
 def unsigned(what: str, given: Any, name: str) -> int:

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from ember_ml.errors import EmberError
 
 __all__ = [
     "InvalidStateError",
     "MLTypeError",
+    "NotCopied",
     "NotSupportedError",
     "OperationError",
     "UnknownError",
@@ -35,6 +38,18 @@ class UnknownError(EmberError, RuntimeError):
 
 class NotSupportedError(EmberError, NotImplementedError):
     """The engine behind this context cannot do it."""
+
+
+class NotCopied:
+    """What belongs to its context: a copy would be a second owner of the same memory."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise MLTypeError(
+            f"{type(self).__name__} belongs to its context, and is neither copied nor pickled; "
+            "read_tensor gives the contents of a tensor, and MLGraph.graph one to save"
+        )
 
 
 def fault(op: str, label: str, text: str) -> MLTypeError:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ember_ml.webnn.descriptors import MLOperandDescriptor
+from ember_ml.webnn.errors import NotCopied
 
 if TYPE_CHECKING:
     from ember_ml.graph.core import Graph, Value
@@ -21,7 +22,7 @@ class Prepared(dict[tuple[object, ...], Callable[[], object]]):
     __slots__ = ("__weakref__",)
 
 
-class MLGraph:
+class MLGraph(NotCopied):
     """What `MLGraphBuilder.build` gives: it is dispatched by its context."""
 
     def __init__(
@@ -66,8 +67,9 @@ class MLGraph:
 
     def destroy(self) -> None:
         """Give back what was compiled; what was dispatched before is done still."""
-        self._compiled = None
-        self._prepared.clear()
+        with self._context._belonging:
+            self._compiled = None
+            self._prepared.clear()
 
     def __repr__(self) -> str:
         given = ", ".join(f"{n!r}: {v.dtype}{list(v.shape or ())}" for n, v in self._inputs.items())

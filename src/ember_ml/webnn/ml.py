@@ -61,6 +61,8 @@ class ML:
             raise MLTypeError(f"create_context: accelerated is a bool, not {hint!r}")
         if threads is not None and (type(threads) is not int or threads < 1):
             raise MLTypeError(f"create_context: threads is a count from 1 on, not {threads!r}")
+        if cache is not None and not isinstance(cache, str | os.PathLike):
+            raise MLTypeError(f"create_context: cache is the path of a folder, not {cache!r}")
         folder = None if cache is None else Path(cache)
         engine = make_engine(backend, Wishes(device, power, hint, folder, threads))
         if accelerated and not engine.accelerated:

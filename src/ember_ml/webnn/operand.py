@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ember_ml.webnn.descriptors import MLOperandDescriptor
+from ember_ml.webnn.errors import NotCopied
 
 if TYPE_CHECKING:
     from ember_ml.graph.core import Value
@@ -13,13 +14,18 @@ if TYPE_CHECKING:
 __all__ = ["MLOperand"]
 
 
-class MLOperand:
+class MLOperand(NotCopied):
     """An input, a constant, or the result of an op; made by an MLGraphBuilder only."""
 
-    __slots__ = ("_builder", "_descriptor", "_value", "kind")
+    __slots__ = ("_builder", "_descriptor", "_sources", "_value", "kind")
 
     def __init__(
-        self, builder: BuilderBase, descriptor: MLOperandDescriptor, value: Value, kind: str
+        self,
+        builder: BuilderBase,
+        descriptor: MLOperandDescriptor,
+        value: Value,
+        kind: str,
+        sources: tuple[MLOperand, ...] = (),
     ) -> None:
         self._builder = builder
         self._descriptor = descriptor
@@ -27,6 +33,8 @@ class MLOperand:
         self._value = value
         # "input", "constant", or "result".
         self.kind = kind
+        # The operands of the op that gave it: a graph has all of their inputs.
+        self._sources = sources
 
     @property
     def data_type(self) -> str:

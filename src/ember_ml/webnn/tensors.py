@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from ember_ml.webnn.descriptors import MLTensorDescriptor, byte_length
-from ember_ml.webnn.errors import InvalidStateError
+from ember_ml.webnn.errors import InvalidStateError, NotCopied
 
 if TYPE_CHECKING:
     from ember_ml.webnn.context import MLContext
@@ -19,7 +19,7 @@ __all__ = ["MLDeviceTensor", "MLTensor"]
 MOST_USES: Final = 64
 
 
-class MLTensor:
+class MLTensor(NotCopied):
     """A tensor on the device of its context; made by `MLContext.create_tensor`.
 
     One that the host may read or write is an MLTensor and nothing more; one that stays on the
@@ -90,17 +90,18 @@ class MLTensor:
 
     def destroy(self) -> None:
         """Give its memory back; what was dispatched before is done still. Twice does no harm."""
-        if self._is_destroyed:
-            return
-        self._is_destroyed = True
-        self._forget()
+        with self._context._belonging:
+            if self._is_destroyed:
+                return
+            self._is_destroyed = True
+            self._forget()
+            # Work that is queued holds the memory itself, so that it ends with the last of that.
+            self._storage = None
         for pending in list(self._pending):
             pending.settle(
                 error=InvalidStateError("read_tensor: the tensor was destroyed before it was read")
             )
         self._pending.clear()
-        # Work that is queued holds the memory itself, so that it ends with the last of that.
-        self._storage = None
 
     def _use(self, table: Prepared, key: tuple[object, ...]) -> None:
         """Remember a prepared dispatch; those that went with other tensors are dropped at times."""

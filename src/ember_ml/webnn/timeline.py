@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import InvalidStateError as AlreadyDone
@@ -67,7 +68,8 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
     __slots__ = ("_begin", "_future", "_loop", "_steps", "when_settled")
 
     def __init__(self, begin: Callable[[Pending[T]], None]) -> None:
-        self._begin = begin
+        # None once it has begun.
+        self._begin: Callable[[Pending[T]], None] | None = begin
         # Called in the event loop when who awaits has the result or the error.
         self.when_settled: Callable[[], object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -80,10 +82,12 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         self._start(loop)
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[T]:
+        begin, self._begin = self._begin, None
         self._loop = loop
         self._future = loop.create_future()
         try:
-            self._begin(self)
+            if begin is not None:
+                begin(self)
         except Exception as error:  # as a promise is rejected: the error goes to who awaits
             self._future.set_exception(error)
         return self._future
@@ -123,8 +127,11 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
                 future.set_exception(error)
             else:
                 future.set_result(value)
-        if self.when_settled is not None:
-            self.when_settled()
+        # Called once, and let go: it refers to this object and to what was read, which would
+        # stay in memory until Python looks for cycles.
+        settled, self.when_settled = self.when_settled, None
+        if settled is not None:
+            settled()
 
     # --- As a coroutine, so that asyncio.run, create_task and gather take it ---------------------
 
@@ -148,8 +155,19 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
 
     def close(self) -> None:
         """Await it no longer."""
+        self._begin = None
         if self._steps is not None:
             self._steps.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_begin", None) is not None:
+            warnings.warn(
+                "an asynchronous call of ember_ml.webnn was never awaited, and no event loop ran "
+                "when it was made: nothing was done",
+                RuntimeWarning,
+                stacklevel=1,
+                source=self,
+            )
 
 
 class MLContextLostInfo:

@@ -18,7 +18,7 @@ from ember_ml.webnn.builder.arithmetic import (
 )
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.limits import FLOATS
-from ember_ml.webnn.numbers import cast_number
+from ember_ml.webnn.numbers import cast_number, is_number
 from ember_ml.webnn.operand import MLOperand
 from ember_ml.webnn.shapes import broadcast, broadcasts_to
 
@@ -215,7 +215,7 @@ def _bound(call: Call, name: str, data_type: str) -> np.generic | None:
     given = call[name]
     if given is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int | float | np.number):
+    if not is_number(given):
         raise call.fault(f"{name} is a number, not {given!r}")
     return cast_number(given.item() if isinstance(given, np.number) else given, data_type)
 

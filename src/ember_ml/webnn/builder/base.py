@@ -12,6 +12,7 @@ as the specification says, and adds the ONNX nodes that mean the same to the gra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,8 +20,9 @@ import numpy as np
 from ember_ml.graph.core import Graph, Value
 from ember_ml.graph.types import numpy_dtype
 from ember_ml.webnn.descriptors import MLOperandDescriptor, check_sizes, sizes, unsigned
-from ember_ml.webnn.errors import InvalidStateError, MLTypeError, fault
+from ember_ml.webnn.errors import InvalidStateError, MLTypeError, NotCopied, fault
 from ember_ml.webnn.limits import LIMITS
+from ember_ml.webnn.numbers import as_float, is_number
 from ember_ml.webnn.operand import MLOperand
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def snake(name: str) -> str:
     return spelt.lstrip("_")
 
 
-class BuilderBase:
+class BuilderBase(NotCopied):
     """The state of a builder: its context, the graph so far, and whether it was built."""
 
     def __init__(self, context: MLContext) -> None:
@@ -77,20 +79,19 @@ class Call:
         self.op = op
         # The options that were given; defaults of keywords are those of the specification.
         self.options: dict[str, Any] = named
-        self.label = ""
-        if options is not None and not isinstance(options, Mapping):
-            raise fault(op, str(named.get("label", "")), f"options are a dict, not {options!r}")
-        for key, value in (options or {}).items():
-            name = snake(key)
+        self.label = _label(op, named["label"])
+        # What its results are made of, whether or not the nodes need all of it.
+        self._operands: list[MLOperand] = []
+        if options is None:
+            return
+        if not isinstance(options, Mapping):
+            raise self.fault(f"options are a dict, not {options!r}")
+        self.label = _label(op, options.get("label", self.label))
+        for key, value in options.items():
+            name = snake(str(key))
             if name not in named:
-                known = ", ".join(named)
-                raise fault(
-                    op,
-                    str((options or {}).get("label", "")),
-                    f"no option '{key}'; there are {known}",
-                )
+                raise self.fault(f"no option {key!r}; there are {', '.join(named)}")
             named[name] = value
-        self.label = str(named.get("label", ""))
 
     def __getitem__(self, option: str) -> Any:
         return self.options[option]
@@ -115,6 +116,7 @@ class Call:
             raise self.fault(f"{name} is an MLOperand, not {given!r}")
         if given._builder is not self.builder:
             raise self.fault(f"{name} belongs to another MLGraphBuilder")
+        self._operands.append(given)
         allowed = LIMITS[self.op].get(limits or name)
         if allowed is None:
             return given
@@ -141,18 +143,26 @@ class Call:
     def number(self, name: str) -> float:
         """An option that is a finite number."""
         given = self.options[name]
-        if isinstance(given, bool) or not isinstance(given, int | float | np.number):
+        if not is_number(given):
             raise self.fault(f"{name} is a number, not {given!r}")
-        if not np.isfinite(float(given)):
-            raise self.fault(f"{name} is a finite number, not {given!r}")
-        return float(given)
+        found = as_float(given)
+        if not isfinite(found):
+            raise self.fault(f"{name} is a finite number, not {found}")
+        return found
+
+    def flag(self, name: str) -> bool:
+        """An option that is true or false."""
+        given = self.options[name]
+        if not isinstance(given, bool | np.bool_):
+            raise self.fault(f"{name} is True or False, not {given!r}")
+        return bool(given)
 
     def choice(self, name: str, among: Sequence[str]) -> str:
         """An option that is one of some words."""
         given = self.options[name]
-        if given not in among:
+        if not isinstance(given, str) or given not in among:
             raise self.fault(f"{name} is one of {', '.join(among)}, not {given!r}")
-        return str(given)
+        return given
 
     def unsigned(self, name: str, given: Any = _MISSING) -> int:
         """An argument, or else an option, that is an unsigned 32-bit integer."""
@@ -224,7 +234,15 @@ class Call:
         """The operand that the op gives; its sizes are checked."""
         sizes = tuple(shape)
         check_sizes(self.what, data_type, sizes)
-        return MLOperand(self.builder, MLOperandDescriptor(data_type, sizes), value, "result")
+        descriptor = MLOperandDescriptor(data_type, sizes)
+        return MLOperand(self.builder, descriptor, value, "result", tuple(self._operands))
+
+
+def _label(op: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise fault(op, "", f"label is a text, not {given!r}")
+    # As in the specification: halves of surrogate pairs, which no file can hold, are replaced.
+    return given.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _values(inputs: Sequence[MLOperand | Value | None]) -> list[Value | None]:

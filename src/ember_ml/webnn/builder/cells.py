@@ -31,7 +31,7 @@ class Network:
         input: MLOperand,
         hidden_size: int,
         layouts: tuple[str, str],
-        steps: int | None = None,
+        *steps: int,
     ) -> None:
         self.call = call
         self.x = call.operand("input", input)
@@ -42,13 +42,13 @@ class Network:
         gates = len(self.layout)
         if not 1 <= 2 * gates * self.size <= _LARGEST:
             raise call.fault(f"hidden_size {self.size} is out of range")
-        self.is_cell = steps is None
+        self.is_cell = not steps
         self.direction = "forward"
         if self.is_cell:
             self.steps, (self.batch, self.features) = 1, self.x.shape
         else:
             self.direction = call.choice("direction", tuple(_DIRECTIONS))
-            self.steps = call.unsigned("steps", steps)
+            self.steps = call.unsigned("steps", steps[0])
             if self.steps == 0 or self.x.shape[0] != self.steps:
                 raise call.fault(
                     f"the input {list(self.x.shape)} has {self.x.shape[0]} steps; "
@@ -134,7 +134,7 @@ class Network:
 
     def gru(self, weights: Sequence[Value | None], state: Value | None) -> list[Value]:
         """The states of all steps, and the last."""
-        reset = int(bool(self.call["reset_after"]))
+        reset = int(self.call.flag("reset_after"))
         return self._run("GRU", [*weights, None, state], 1, linear_before_reset=reset)
 
     def lstm(

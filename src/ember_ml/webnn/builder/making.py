@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
-
 from ember_ml.graph.core import Node, Value
-from ember_ml.graph.types import number_of, numpy_dtype
+from ember_ml.graph.types import number_of
 from ember_ml.webnn import buffers
 from ember_ml.webnn.builder.base import BuilderBase
 from ember_ml.webnn.descriptors import (
@@ -19,6 +17,7 @@ from ember_ml.webnn.descriptors import (
 )
 from ember_ml.webnn.errors import InvalidStateError, MLTypeError, OperationError
 from ember_ml.webnn.graph import MLGraph
+from ember_ml.webnn.numbers import is_number, wrapped_number
 from ember_ml.webnn.operand import MLOperand
 from ember_ml.webnn.tensors import MLTensor
 from ember_ml.webnn.timeline import Pending
@@ -90,9 +89,9 @@ class Making(BuilderBase):
         if data_type not in DATA_TYPES or buffers.is_packed(data_type):
             known = ", ".join(t for t in DATA_TYPES if not buffers.is_packed(t))
             raise MLTypeError(f"constant: numbers are one of {known}, not {data_type!r}")
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        if not is_number(value):
             raise MLTypeError(f"constant: give a number of type {data_type}, not {value!r}")
-        return self._known(MLOperandDescriptor(data_type, ()), number(value, data_type))
+        return self._known(MLOperandDescriptor(data_type, ()), wrapped_number(value, data_type))
 
     def _known(self, descriptor: MLOperandDescriptor, data: Any) -> MLOperand:
         return MLOperand(self, descriptor, self._graph.constant(data), "constant")
@@ -115,7 +114,7 @@ class Making(BuilderBase):
         results = self._results(outputs)
         graph.outputs = list(results.values())
         graph.prune()
-        used = {id(x) for node in graph.nodes for x in node.inputs}
+        used = _inputs_of(outputs.values())
         inputs: dict[str, Value] = {}
         for name, value in self._inputs:
             if id(value) not in used:
@@ -135,7 +134,7 @@ class Making(BuilderBase):
                 raise
             except Exception as error:
                 raise OperationError(f"build: the graph does not compile: {error}") from error
-            return context._join(MLGraph(context, graph, inputs, results, compiled))
+            return context._join("build", MLGraph(context, graph, inputs, results, compiled))
 
         return work
 
@@ -152,7 +151,7 @@ class Making(BuilderBase):
                 raise MLTypeError(f"build: output {name!r} belongs to another MLGraphBuilder")
             if operand.kind != "result":
                 raise MLTypeError(
-                    f"build: output {name!r} is an {operand.kind} of the graph itself; "
+                    f"build: output {name!r} is of the graph itself, its {operand.kind}; "
                     "put builder.identity(...) between"
                 )
 
@@ -179,19 +178,21 @@ class Making(BuilderBase):
         return copied
 
 
+def _inputs_of(outputs: Iterable[MLOperand]) -> set[int]:
+    """The ids of the inputs from which operands are made: by ops, not by the graph's nodes.
+
+    `dispatch` asks for an input whether or not the nodes that an op became still need it.
+    """
+    found: set[MLOperand] = set()
+    waiting = list(outputs)
+    while waiting:
+        operand = waiting.pop()
+        if operand not in found:
+            found.add(operand)
+            waiting.extend(operand._sources)
+    return {id(operand._value) for operand in found if operand.kind == "input"}
+
+
 def _check_name(what: str, name: Any) -> None:
     if not isinstance(name, str) or not name:
         raise MLTypeError(f"{what}: inputs and outputs need a name, not {name!r}")
-
-
-def number(value: Any, data_type: str) -> np.ndarray[Any, Any]:
-    """A number in a data type, as the specification casts it: integers wrap, fractions are cut."""
-    dtype = numpy_dtype(data_type)
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return np.asarray(float(value)).astype(dtype)
-    if not np.isfinite(value):
-        raise MLTypeError(f"constant: {value!r} is no {data_type} number")
-    bits = 8 * dtype.itemsize
-    wrapped = int(value) % 2**bits
-    return np.asarray(wrapped, dtype=f"uint{bits}").view(dtype)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
-from ember_ml.webnn.numbers import cast_number
+from ember_ml.webnn.numbers import cast_number, is_number
 from ember_ml.webnn.operand import MLOperand
 from ember_ml.webnn.shapes import broadcasts_to
 
@@ -302,7 +302,7 @@ def distinct_axes(call: Call, rank: int, name: str = "axes") -> tuple[int, ...]:
 def _number(call: Call, name: str) -> float:
     """An option that is a number of any kind: integers stay exact, NaN and infinity are allowed."""
     given: Any = call[name]
-    if isinstance(given, bool) or not isinstance(given, int | float | np.number):
+    if not is_number(given):
         raise call.fault(f"{name} is a number, not {given!r}")
     if isinstance(given, int | np.integer):
         return int(given)

@@ -44,7 +44,7 @@ class Products(BuilderBase):
         call.same_type("b", right, left)
         factor = cast_number(call.number("alpha"), left.data_type)
         weight = cast_number(call.number("beta"), left.data_type)
-        flip_a, flip_b = bool(call["a_transpose"]), bool(call["b_transpose"])
+        flip_a, flip_b = call.flag("a_transpose"), call.flag("b_transpose")
         rows, inner = left.shape[::-1] if flip_a else left.shape
         other, columns = right.shape[::-1] if flip_b else right.shape
         if inner != other:

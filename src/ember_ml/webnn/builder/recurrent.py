@@ -57,7 +57,7 @@ class Recurrent(BuilderBase):
         state = net.optional("initial_hidden_state", net.state_shape)
         sequence, last = net.gru(weights, state)
         made = [net.result(last)]
-        return [*made, net.sequence(sequence)] if call["return_sequence"] else made
+        return [*made, net.sequence(sequence)] if call.flag("return_sequence") else made
 
     def gru_cell(
         self,
@@ -141,7 +141,7 @@ class Recurrent(BuilderBase):
         cell = net.optional("initial_cell_state", net.state_shape)
         sequence, last, last_cell = net.lstm(weights, hidden, cell)
         made = [net.result(last), net.result(last_cell)]
-        return [*made, net.sequence(sequence)] if call["return_sequence"] else made
+        return [*made, net.sequence(sequence)] if call.flag("return_sequence") else made
 
     def lstm_cell(
         self,

@@ -209,8 +209,8 @@ class Reductions(BuilderBase):
         made = call.node(
             "CumSum",
             [given, place],
-            exclusive=int(bool(call["exclusive"])),
-            reverse=int(bool(call["reversed"])),
+            exclusive=int(call.flag("exclusive")),
+            reverse=int(call.flag("reversed")),
         )
         return call.result(call.cast(made, x.data_type), x.data_type, x.shape)
 
@@ -227,7 +227,7 @@ class Reductions(BuilderBase):
         x = call.operand("input", input)
         rank = len(x.shape)
         over = tuple(range(rank)) if call["axes"] is None else distinct_axes(call, rank)
-        shape = _reduced(x.shape, over, keep=bool(call["keep_dimensions"]))
+        shape = _reduced(x.shape, over, keep=call.flag("keep_dimensions"))
         if not over:
             made = _each(call, unwrapped(x))
         elif x.data_type in FLOATS:
@@ -264,7 +264,7 @@ class Reductions(BuilderBase):
             raise call.fault(
                 f"axis {place} has {x.shape[place]} elements; {made_type} ends at {most}"
             )
-        keep = bool(call["keep_dimensions"])
+        keep = call.flag("keep_dimensions")
         shape = _reduced(x.shape, (place,), keep=keep)
         made = call.node(
             onnx_op, [ordered(call, x)], "int64", shape, axis=place, keepdims=int(keep)

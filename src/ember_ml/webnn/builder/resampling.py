@@ -11,7 +11,8 @@ from ember_ml.graph.core import Value
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.builder.moving import distinct_axes
 from ember_ml.webnn.builder.windows import permuted
-from ember_ml.webnn.descriptors import check_sizes
+from ember_ml.webnn.descriptors import check_sizes, is_sequence
+from ember_ml.webnn.numbers import cast_number, is_number
 from ember_ml.webnn.operand import MLOperand
 
 __all__ = ["Resampling"]
@@ -71,14 +72,14 @@ def _scales(call: Call) -> list[float]:
     given = call["scales"]
     if given is None:
         return [1.0, 1.0]
-    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
+    if not is_sequence(given):
         raise call.fault(f"scales is a sequence of numbers, not {given!r}")
     made = []
     for one in given:
-        if isinstance(one, bool) or not isinstance(one, int | float | np.number):
+        if not is_number(one):
             raise call.fault(f"scales takes numbers, not {one!r}")
         # The specification has them in single precision.
-        made.append(float(np.float32(one)))
+        made.append(float(cast_number(one, "float32")))
     if len(made) != 2 or not all(0 < scale < np.inf for scale in made):
         raise call.fault(f"scales are 2 finite numbers above 0; {list(given)} came")
     return made

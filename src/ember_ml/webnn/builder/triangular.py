@@ -42,6 +42,6 @@ class Triangular(BuilderBase):
         made = call.node(
             "Trilu",
             [holder, call.constant(int(given), "int64")],
-            upper=int(bool(call["upper"])),
+            upper=int(call.flag("upper")),
         )
         return call.result(call.cast(made, x.data_type), x.data_type, x.shape)
