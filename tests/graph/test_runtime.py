@@ -109,12 +109,22 @@ class TestCache:
         RuntimeProgram(doubling(name="other"), cache=folder)
         assert len(list(folder.iterdir())) == 2
 
-    def test_a_spoilt_file_is_made_anew(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("spoil", ["empty", "cut", "other numbers"])
+    def test_a_spoilt_file_is_made_anew(self, tmp_path: Path, spoil: str) -> None:
         RuntimeProgram(doubling(), cache=tmp_path)
         (path,) = tmp_path.iterdir()
-        path.write_bytes(b"spoilt")
+        good = path.read_bytes()
+        two, nine = np.float32(2).tobytes(), np.float32(9).tobytes()
+        assert good.count(two) == 1
+        spoilt = {"empty": b"", "cut": good[:50], "other numbers": good.replace(two, nine)}
+        path.write_bytes(spoilt[spoil])
         assert RuntimeProgram(doubling(), cache=tmp_path).run({"x": [1]})["y"].tolist() == [2]
-        assert path.read_bytes() != b"spoilt"
+        assert [x.read_bytes() for x in tmp_path.iterdir()] == [good]
+
+    def test_a_file_is_no_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(DomainError, match="file' is no folder"):
+            RuntimeProgram(doubling(), cache=tmp_path / "file")
 
     def test_nothing_is_left_by_a_graph_that_fails(self, tmp_path: Path) -> None:
         graph = Graph()

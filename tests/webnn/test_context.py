@@ -1,12 +1,14 @@
 """Contexts: what is asked of them, what they say they are, how graphs are built and dispatched."""
 
 import asyncio
+import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ember_ml.errors import BackendUnavailableError
 from ember_ml.webnn import (
     ML,
     InvalidStateError,
@@ -127,6 +129,24 @@ COREML, DML = "CoreMLExecutionProvider", "DmlExecutionProvider"
 )
 def test_choice_of_providers(available, wishes, device, providers):
     assert choose([*available, CPU], wishes) == (device, providers)
+
+
+def test_without_onnxruntime_or_onnx(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(BackendUnavailableError, match="pip install"):
+        doubling(ML().create_context())
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(BackendUnavailableError, match="pip install"):
+        ML().create_context()
+    doubling(ML().create_context(backend="numpy"))
+
+
+def test_a_cache_is_a_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OperationError, match="file' is no folder"):
+        doubling(ML().create_context(cache=tmp_path / "file"))
+    with pytest.raises(MLTypeError, match="cache is the path of a folder, not 5"):
+        ML().create_context(cache=5)
 
 
 def test_cache_keeps_what_was_compiled(tmp_path):

@@ -5,6 +5,7 @@ import gc
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -155,6 +156,25 @@ def test_the_gil_is_released_while_a_graph_runs(context):
     thread.join()
     assert times[0] > 0.02
     assert ticks >= 5, (ticks, times)
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "numpy", "torch", "jax", "mlx"])
+def test_tensors_go_from_thread_to_thread(backend):
+    context = ML().create_context(backend=backend)
+    threads = [ThreadPoolExecutor(1) for _ in range(4)]
+    creator, writer, runner, reader = (thread.submit for thread in threads)
+    builder = MLGraphBuilder(context)
+    descriptor = {"data_type": "float32", "shape": [2]}
+    x = builder.input("x", descriptor)
+    graph = builder.build({"y": builder.mul(x, builder.constant(descriptor, [2.0, 3.0]))})
+    a, b = (creator(context.create_host_tensor, [2], "float32").result() for _ in range(2))
+    writer(context.write_tensor, a, [1.0, 2.0]).result()
+    runner(context.dispatch, graph, {"x": a}, {"y": b}).result()
+    context.dispatch(graph, {"x": b}, {"y": a})
+    assert asyncio.run(context.read_tensor_async(b)).tolist() == [2.0, 6.0]
+    assert reader(context.read_tensor, a).result().tolist() == [4.0, 18.0]
+    for thread in threads:
+        thread.shutdown()
 
 
 def test_several_threads_dispatch(context):

@@ -65,9 +65,9 @@ def test_strange_arguments(name):
 def test_labels_are_texts(label):
     builder = MLGraphBuilder(ML().create_context(backend="numpy"))
     x = builder.input("x", {"data_type": "float32", "shape": [2]})
-    with pytest.raises(MLTypeError, match="^abs: label is a text, not "):
+    with pytest.raises(MLTypeError, match="abs: label is a text, not "):
         builder.abs(x, label=label)
-    with pytest.raises(MLTypeError, match="^abs: label is a text, not "):
+    with pytest.raises(MLTypeError, match="abs: label is a text, not "):
         builder.abs(x, {"label": label})
 
 

@@ -161,14 +161,18 @@ class RuntimeProgram(Program):
         model = self._graph.to_onnx().SerializeToString(deterministic=True)
         key = hashlib.sha256(f"{ort.__version__} {providers}\n".encode())
         key.update(model)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{key.hexdigest()[:40]}.onnx"
-        if path.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DomainError(f"cache='{folder}' is no folder to write to: {error}") from error
+        stem = key.hexdigest()[:40]
+        kept = _kept(folder, stem)
+        if kept is not None:
             try:
-                return self._session(str(path), self._options(), providers)
-            except EmberError:  # spoilt since; it is made anew
-                path.unlink(missing_ok=True)
-        part = folder / f".{path.name}.{os.urandom(4).hex()}.tmp"
+                return self._session(kept, self._options(), providers)
+            except EmberError:  # what else became of it: it is made anew
+                kept = None
+        part = folder / f".{stem}.{os.urandom(4).hex()}.tmp"
         options = self._options()
         options.optimized_model_filepath = str(part)
         # What goes beyond this fits one kind of processor, and a folder may be read by several.
@@ -177,10 +181,11 @@ class RuntimeProgram(Program):
             session = self._session(model, options, providers)
             if any(name not in session.get_providers() for name in providers):
                 return session  # it is refused, and not kept
-            os.replace(part, path)
+            kept = part.read_bytes()
+            os.replace(part, folder / f"{stem}-{_digest(kept)}.onnx")
         finally:
             part.unlink(missing_ok=True)
-        return self._session(str(path), self._options(), providers)
+        return self._session(kept, self._options(), providers)
 
     def _options(self) -> Any:
         options = runtime().SessionOptions()
@@ -264,6 +269,26 @@ class RuntimeProgram(Program):
         # What a node refuses is said with its name; the rest is about what came.
         kind = ShapeError if "nvalid dimensions" in text or "nvalid rank" in text else DomainError
         return kind(f"ONNX Runtime could not run the graph '{self._graph.name}': {text}")
+
+
+def _kept(folder: Path, stem: str) -> bytes | None:
+    """The model that a folder keeps under a name; what was spoilt since is thrown away.
+
+    The name ends with a digest: ONNX Runtime would run a model with other numbers in its weights.
+    """
+    for path in sorted(folder.glob(f"{stem}-*.onnx")):
+        try:
+            model = path.read_bytes()
+        except FileNotFoundError:  # another process threw it away
+            continue
+        if path.stem == f"{stem}-{_digest(model)}":
+            return model
+        path.unlink(missing_ok=True)
+    return None
+
+
+def _digest(model: bytes) -> str:
+    return hashlib.sha256(model).hexdigest()[:16]
 
 
 def _choices(providers: Sequence[str] | None, device: str | None) -> list[list[str]]:

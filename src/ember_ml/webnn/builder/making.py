@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
+from ember_ml.errors import BackendUnavailableError
 from ember_ml.graph.core import Node, Value
 from ember_ml.graph.types import number_of
 from ember_ml.webnn import buffers
@@ -130,7 +131,7 @@ class Making(BuilderBase):
         def work() -> MLGraph:
             try:
                 compiled = context._engine.compile(graph)
-            except InvalidStateError:
+            except (InvalidStateError, BackendUnavailableError):
                 raise
             except Exception as error:
                 raise OperationError(f"build: the graph does not compile: {error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class OpsProgramOnTensors(Compiled):
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        self._is_lazy = program.executor == "mlx"
 
     def prepare(
         self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -49,6 +50,8 @@ class OpsProgramOnTensors(Compiled):
             # Infinities and NaN are results like others: no engine but NumPy would warn of them.
             with np.errstate(all="ignore"):
                 made = program.run({name: storage.tensor for name, storage in inputs.items()})
+            if self._is_lazy:
+                _compute(made.values())
             for name, storage in outputs.items():
                 storage.tensor = _held(made[name], storage.descriptor)
 
@@ -84,7 +87,20 @@ class OpsEngine(Engine):
         from ember_ml import ops
 
         with use_backend(self.name):
-            return ops.asarray(array, copy=True)
+            made = ops.asarray(array, copy=True)
+        if self.name == "mlx":
+            _compute([made])
+        return made
+
+
+def _compute(tensors: Iterable[Any]) -> None:
+    """MLX computes a lazy array only in the thread that made it, and any may be the next to use it.
+
+    So what a dispatch gives is computed when it ends, as on the other engines.
+    """
+    from ember_ml.backend.mlx.hosting import evaluated
+
+    evaluated(*(one.native for one in tensors if not isinstance(one, np.ndarray)))
 
 
 def _held(made: Any, descriptor: MLOperandDescriptor) -> Any:
