@@ -1,8 +1,17 @@
-"""One call of the builder, with arrays wherever it takes operands."""
+"""Small graphs, and one call of the builder with arrays wherever it takes operands."""
 
 import numpy as np
 
 from ember_ml.webnn import ML, MLGraphBuilder, MLOperand
+
+FLOATS = {"data_type": "float32", "shape": [2]}
+
+
+def doubling(context):
+    """y = x + x of two floats."""
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", FLOATS)
+    return builder.build({"y": builder.add(x, x)})
 
 
 def compute(executor, op, *given, options=None, constants=(), **named):
