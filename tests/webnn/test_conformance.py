@@ -2,8 +2,9 @@
 
 import pytest
 
-from ember_ml.webnn import ML, MLGraphBuilder
+from ember_ml.webnn import MLGraphBuilder
 from tests.webnn import wpt
+from tests.webnn.calls import make_context
 
 pytestmark = pytest.mark.skipif(not wpt.ROOT.exists(), reason=wpt.ABSENT)
 NAMES = wpt.names("conformance") if wpt.ROOT.exists() else []
@@ -29,7 +30,7 @@ def run(context, case):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("executor", [*wpt.EXECUTORS, "torch", "mlx"])
 def test_cases(executor, name):
-    context = ML().create_context(backend=executor)
+    context = make_context(executor)
     failed = []
     for case in wpt.load("conformance", name)["cases"]:
         try:

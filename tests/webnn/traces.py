@@ -129,7 +129,11 @@ class Player:
         if step["on"] == "global":
             assert step["call"] == "MLGraphBuilder", step
             return MLGraphBuilder(*given)
-        options = {"backend": self.backend} if step["call"] == "createContext" else {}
+        options = {}
+        if step["call"] == "createContext":
+            # One thread, as in make_context: graphs are many and small.
+            threads = 1 if self.backend == "onnxruntime" else None
+            options = {"backend": self.backend, "threads": threads}
         method = snake(step["call"])
         on = self.known[step["on"]]
         if self.asynchronous and step["call"] in (*_PROMISES, "dispatch", "writeTensor"):

@@ -67,8 +67,13 @@ class OpsEngine(Engine):
             self.device = _device()
 
     def allocate(self, descriptor: MLOperandDescriptor) -> Storage:
-        dtype = numpy_dtype(descriptor.data_type)
-        return Storage(descriptor, self._tensor(np.zeros(descriptor.shape, dtype)))
+        data_type, shape = descriptor.data_type, descriptor.shape
+        if is_packed(data_type):
+            return Storage(descriptor, np.zeros(shape, numpy_dtype(data_type)))
+        from ember_ml import ops
+
+        with use_backend(self.name):
+            return Storage(descriptor, self._made(ops.zeros(shape, dtype=data_type)))
 
     def write(self, storage: Storage, raw: Array) -> None:
         storage.tensor = self._tensor(elements(raw, storage.descriptor))
@@ -87,10 +92,12 @@ class OpsEngine(Engine):
         from ember_ml import ops
 
         with use_backend(self.name):
-            made = ops.asarray(array, copy=True)
+            return self._made(ops.asarray(array, copy=True))
+
+    def _made(self, tensor: Any) -> Any:
         if self.name == "mlx":
-            _compute([made])
-        return made
+            _compute([tensor])
+        return tensor
 
 
 def _compute(tensors: Iterable[Any]) -> None:
