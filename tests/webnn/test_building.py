@@ -197,6 +197,7 @@ def test_dispatch_checks(context):
         ({"x": None}, {"y": y}, "MLTensor"),
         (None, {"y": y}, "dict"),
         ([x], {"y": y}, "dict"),
+        ({5: x, "x": context.create_tensor([2], "float32")}, {"y": y}, "names, not by 5"),
         ({"x": other.create_tensor([2], "float32")}, {"y": y}, "another MLContext"),
         ({"x": context.create_tensor([3], "float32")}, {"y": y}, r"float32\[3\] came"),
         ({"x": context.create_tensor([2], "int32")}, {"y": y}, r"int32\[2\] came"),

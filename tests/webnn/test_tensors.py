@@ -294,6 +294,13 @@ def test_floats_that_are_too_large_become_infinite(ort):
     assert ort.read_tensor(tensor).tolist() == [np.inf, -np.inf]
 
 
+def test_tensors_that_give_no_array(ort):
+    torch = pytest.importorskip("torch")
+    tensor = ort.create_host_tensor([2], "float32")
+    with pytest.raises(MLTypeError, match=r"Tensor.numpy\(\) failed: .*requires grad"):
+        ort.write_tensor(tensor, torch.ones(2, requires_grad=True))
+
+
 def test_data_stay_the_callers_own(context):
     mine = np.array([1, 2], np.int32)
     tensor = context.create_host_tensor([2], "int32")

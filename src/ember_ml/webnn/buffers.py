@@ -101,7 +101,10 @@ def _array(what: str, given: Any, descriptor: MLOperandDescriptor) -> Array:
         return np.asarray(given)
     to_numpy = getattr(given, "numpy", None)
     if to_numpy is not None:
-        return np.asarray(to_numpy())
+        try:
+            return np.asarray(to_numpy())
+        except Exception as error:  # as frameworks do: a gradient is recorded, or NumPy lacks it
+            raise MLTypeError(f"{what}: {type(given).__name__}.numpy() failed: {error}") from error
     try:
         view = memoryview(given)
     except TypeError as error:

@@ -386,39 +386,22 @@ class MLContext(NotCopied):
         if run is None:
             run = self._prepare(graph, inputs, outputs)
         timeline = self._timeline
-        try:
-            with timeline.head:  # as Timeline.run does, without calls: this is the hot path
-                if not timeline.queued:
-                    run()
-                    self._dispatches += 1
-                    return
-            timeline.submit(self._counting(run)).result()
-        except EmberError:
-            raise
-        except Exception as error:  # of the engine's own classes
-            raise OperationError(f"dispatch: the engine failed: {error}") from error
+        with timeline.head:  # as Timeline.run does, without calls: this is the hot path
+            if not timeline.queued:
+                _engine_call("dispatch", run, OperationError)
+                self._dispatches += 1
+                return
+        timeline.submit(self._running(run)).result()
 
     def dispatch_async(self, graph: MLGraph, inputs: Named, outputs: Named) -> Pending[None]:
         """`dispatch` for `await`; it is on its way when it is called."""
+        return self._later("dispatch", lambda: self._running(self._prepare(graph, inputs, outputs)))
 
-        def begin() -> Callable[[], None]:
-            counting = self._counting(self._prepare(graph, inputs, outputs))
+    def _running(self, run: Callable[[], object]) -> Callable[[], None]:
+        """What is queued for a dispatch."""
 
-            def work() -> None:
-                try:
-                    counting()
-                except EmberError:
-                    raise
-                except Exception as error:  # of the engine's own classes
-                    raise OperationError(f"dispatch: the engine failed: {error}") from error
-
-            return work
-
-        return self._later("dispatch", begin)
-
-    def _counting(self, run: Callable[[], object]) -> Callable[[], None]:
         def work() -> None:
-            run()
+            _engine_call("dispatch", run, OperationError)
             self._dispatches += 1
 
         return work
@@ -460,14 +443,14 @@ def _key(inputs: Named, outputs: Named) -> tuple[object, ...]:
     return (*inputs, *map(id, inputs.values()), *outputs, *map(id, outputs.values()))
 
 
-def _engine_call(what: str, call: Callable[[], T]) -> T:
+def _engine_call(what: str, call: Callable[[], T], kind: type[EmberError] = UnknownError) -> T:
     """Errors of an engine under the name that the specification has for them."""
     try:
         return call()
     except EmberError:
         raise
     except Exception as error:  # engines raise classes of their own
-        raise UnknownError(f"{what}: the engine failed: {error}") from error
+        raise kind(f"{what}: the engine failed: {error}") from error
 
 
 def _deprecated(name: str) -> None:

@@ -60,6 +60,8 @@ def _check_named(context: MLContext, role: str, named: Named) -> None:
     if not isinstance(named, Mapping):
         raise MLTypeError(f"dispatch: {role} are a dict of tensors by name, not {named!r}")
     for name, tensor in named.items():
+        if not isinstance(name, str):
+            raise MLTypeError(f"dispatch: {role} go by the graph's names, not by {name!r}")
         if not isinstance(tensor, MLTensor):
             raise MLTypeError(f"dispatch: {role}[{name!r}] is an MLTensor, not {tensor!r}")
         if tensor._context is not context:

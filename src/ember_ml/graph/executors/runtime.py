@@ -94,7 +94,7 @@ class RuntimeProgram(Program):
         self._inter_threads = inter_threads
         # What the session reads from and does not own.
         self._weights: list[Any] = []
-        self.session = self._start(_choices(providers, device), None if cache is None else cache)
+        self.session = self._start(_choices(providers, device), cache)
         # Who runs it, in the order in which they are asked for each node.
         self.providers: list[str] = list(self.session.get_providers())
         types_used = {x.dtype for x in (*graph.inputs, *graph.outputs)}
