@@ -201,6 +201,10 @@ class Backend(ABC):
     aliases: Mapping[str, str] = {}
     # Functions of the engine that share a name with an op but not its meaning.
     shadowed: frozenset[str] = frozenset()
+    # False where views are results of ops: what is traced has no memory to look at.
+    windows: bool = True
+    # True where tensors of other backends are taken as constants: see `adopt`.
+    adopts: bool = False
     # True where a native array can be written in place, and its slices are views of it.
     mutable: bool = False
     # True where the engine compiles each operation anew for each shape that it meets.
@@ -401,6 +405,10 @@ class Backend(ABC):
             return self.to_device(made, spec.device)
         array = source.to_numpy(native, False if copy is False else None)
         return self.from_numpy(array, spec, copy)
+
+    def adopt(self, x: Any) -> Any:
+        """A tensor of another backend as one of this; asked where `adopts` says so."""
+        raise UnsupportedOpError(f"the '{self.name}' backend takes no tensors of others")
 
     def is_borrowed(self, native: NativeArray) -> bool:
         """True where a write must go to a copy: the memory is that of someone who forbids it.

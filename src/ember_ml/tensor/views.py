@@ -268,7 +268,7 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
         storage, layout, base = home.storage, home.layout, home.base
         if type(storage.native) is not spec.native_type and spec.backend.mutable:
             return None
-    elif type(x) is not Tensor:
+    elif type(x) is not Tensor or not spec.backend.windows:
         return None
     else:
         storage = home if type(home) is Storage else storage_of(x)
@@ -285,7 +285,7 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
 
 def quick_window(x: Tensor, items: tuple[Any, ...], writable: bool) -> Tensor | None:
     """A window by ints, slices and (start, stop[, step]); None where it takes a closer look."""
-    if type(x) is GradTensor:
+    if type(x) is GradTensor or not x._spec.backend.windows:
         return None
     home = getattr(x, "_home", None)
     spec = x._spec
@@ -330,7 +330,7 @@ def quick_reshape(x: Any, shape: Any) -> Tensor | None:
             return None
     if type(home) is Window:
         known = home.layout
-    elif type(x) is Tensor:
+    elif type(x) is Tensor and spec.backend.windows:
         known = contiguous(x.shape)
     else:
         return None
@@ -377,7 +377,11 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
         layout = arranged(home.layout, name, options)
         if layout is not None:
             return view_on(x, layout, writable=name != "broadcast_to")
-    elif type(x) is Tensor and (not backend.mutable or type(x.native) is x._spec.native_type):
+    elif (
+        type(x) is Tensor
+        and backend.windows
+        and (not backend.mutable or type(x.native) is x._spec.native_type)
+    ):
         if name == "flip" and backend.reverses:
             quick = quick_slice(x, _turning(x.ndim, options[0]))
             if quick is not None:
@@ -449,6 +453,10 @@ def _unshared(x: Tensor, out: Tensor, name: str, options: tuple[Any, ...]) -> Te
     if x._spec.backend.records:
         return out
     if type(x) is not GradTensor and type(home_of(x)) is not Member:
+        if not x._spec.backend.windows:
+            storage_of(x).follow(out)  # while it lives, a write would have to be seen in it
+            out._home = Refusal(_TRACED)
+            return out
         out._home = x._home = Refusal(_TRACED)
     elif type(out) is GradTensor or not x._spec.backend.mutable:
         families.join(x, out, (name, options))
@@ -472,7 +480,8 @@ def _is_traced(x: Tensor) -> bool:
     """True where the engine's own views of what a compiler traces are not kept track of."""
     home = home_of(x)
     if not x._spec.backend.mutable:
-        return False  # windows need no memory: they serve traced arrays as any others
+        # Windows need no memory: they serve traced arrays as any others.
+        return not x._spec.backend.windows
     native = home.storage.native if isinstance(home, Window) else x.native
     return type(native) is not x._spec.native_type and x._spec.backend.is_traced(native)
 
@@ -691,7 +700,7 @@ def _put(
 ) -> None:
     backend = x._spec.backend
     home = home_of(x)
-    if advanced:
+    if advanced or not backend.windows:
         if isinstance(home, Window):
             home.write(backend.setitem(_loose(x), key, value))
         elif backend.mutable:
@@ -808,6 +817,8 @@ def require_writable(x: Tensor) -> None:
     home = getattr(x, "_home", None)
     if type(home) is Refusal:
         raise type(home.error)(*home.error.args)
+    if type(home) is Storage and not home.spec.backend.windows and home.has_views():
+        raise UnsupportedOpError(*_TRACED.args)
     if type(x) is TensorView:
         raise ReadOnlyError(*_READ_ONLY.args)
     if type(home) is Member:

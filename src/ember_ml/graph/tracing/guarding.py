@@ -1,0 +1,124 @@
+"""Whether a graph holds for other sizes than those of its example.
+
+A function is traced a second time with other sizes. Where the two graphs differ, a size went into
+a constant, an attribute or the number of nodes: that graph would be wrong for all other sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ember_ml.errors import TraceError
+from ember_ml.graph.core import Graph, Node, Value
+from ember_ml.graph.tracing.lines import text_of
+from ember_ml.graph.tracing.trace import Trace
+
+__all__ = ["other_sizes", "require_same"]
+
+
+def other_sizes(first: dict[str, int]) -> Iterator[dict[str, int]]:
+    """Sizes for a second trace, the most likely to be taken first."""
+    yield {name: side * (2 + i) for i, (name, side) in enumerate(first.items())}
+    yield {name: side + 1 + i for i, (name, side) in enumerate(first.items())}
+    yield {name: side * 2 for name, side in first.items()}
+    for other in (lambda n: n - 1, lambda n: n // 2):
+        made = {name: other(side) for name, side in first.items()}
+        if min(made.values()) > 1:
+            yield made
+
+
+class _Pairs:
+    """Which values of two graphs stand for each other."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, int] = {}
+
+    def join(self, a: Value, b: Value) -> None:
+        self._names[id(a)] = id(b)
+
+    def same(self, a: Value | None, b: Value | None) -> bool:
+        if a is None or b is None:
+            return a is b
+        if a.data is None or b.data is None:
+            return self._names.get(id(a)) == id(b)
+        return (
+            a.data.dtype == b.data.dtype
+            and a.data.shape == b.data.shape
+            and a.data.tobytes() == b.data.tobytes()
+        )
+
+
+def require_same(
+    first: Trace, second: Trace, sizes: dict[str, int], others: dict[str, int]
+) -> None:
+    """Raise TraceError where two traces of a function differ by more than names."""
+    pairs = _Pairs()
+    for a, b in zip(first.graph.inputs, second.graph.inputs, strict=True):
+        pairs.join(a, b)
+    found = _difference(first.graph, second.graph, pairs)
+    if found is None:
+        return
+    node, what = found
+    where = "" if node is None else text_of(first.places.get(id(node)))
+    changed = ", ".join(f"'{name}' {sizes[name]} and {others[name]}" for name in sizes)
+    raise TraceError(
+        f"em.export: the graph depends on a size that is to be dynamic: with {changed}, "
+        f"{what}{where}; compute with x.shape (+, -, *, //) and hand it to ops, without int(), "
+        f"float() and loops over it, or leave the axis out of dynamic_axes"
+    )
+
+
+def _difference(a: Graph, b: Graph, pairs: _Pairs) -> tuple[Node | None, str] | None:
+    for one, other in zip(a.nodes, b.nodes, strict=False):
+        what = _compare(one, other, pairs)
+        if what is not None:
+            return one, what
+    if len(a.nodes) != len(b.nodes):
+        longer = max(a.nodes, b.nodes, key=len)
+        node = a.nodes[min(len(b.nodes), len(a.nodes) - 1)] if a.nodes else None
+        del longer
+        return node, f"it has {len(a.nodes)} and {len(b.nodes)} nodes"
+    for one, other in zip(a.outputs, b.outputs, strict=True):
+        if one.shape != other.shape:
+            return None, f"the output '{one.name}' has the shapes {one.shape} and {other.shape}"
+    return None
+
+
+def _compare(a: Node, b: Node, pairs: _Pairs) -> str | None:
+    if a.op != b.op or len(a.inputs) != len(b.inputs):
+        return f"there is {a.op} in one and {b.op} in the other"
+    for one, other in zip(a.inputs, b.inputs, strict=True):
+        if not pairs.same(one, other):
+            return f"a constant of {a.op} differs ({_said(one)} and {_said(other)})"
+    if set(a.attributes) != set(b.attributes):
+        return f"the attributes of {a.op} differ"
+    for name, value in a.attributes.items():
+        other_value = b.attributes[name]
+        if isinstance(value, Graph):
+            for x, y in zip(value.inputs, other_value.inputs, strict=True):
+                pairs.join(x, y)
+            found = _difference(value, other_value, pairs)
+            if found is not None:
+                return found[1]
+        elif not _equal(value, other_value):
+            return f"{a.op} has {name}={value!r} and {other_value!r}"
+    for x, y in zip(a.outputs, b.outputs, strict=True):
+        if x.shape != y.shape:
+            return f"a result of {a.op} has the shapes {x.shape} and {y.shape}"
+        pairs.join(x, y)
+    return None
+
+
+def _said(value: Value | None) -> str:
+    if value is None or value.data is None:
+        return "a result of another node"
+    return repr(value.data.tolist())[:40] if value.data.size <= 8 else f"{value.data.shape}"
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return bool(np.array_equal(a, b))
+    return bool(a == b)
