@@ -75,7 +75,18 @@ from ember_ml.devices import (
 from ember_ml.ops import from_jax, from_mlx, from_numpy, from_torch
 
 if _TYPE_CHECKING:
-    from ember_ml import autodiff, features, graph, io, memory, models, registry, training, tree, webnn
+    from ember_ml import (
+        autodiff,
+        features,
+        graph,
+        io,
+        memory,
+        models,
+        registry,
+        training,
+        tree,
+        webnn,
+    )
     from ember_ml.autodiff import (
         GradientTape,
         checkpoint,
@@ -207,9 +218,7 @@ __all__ = [
 ]
 
 
-_LATER = frozenset(
-    "autodiff features graph memory models registry training tree webnn".split()
-)
+_LATER = frozenset("autodiff features graph memory models registry training tree webnn".split())
 
 
 def __getattr__(name: str) -> _Any:

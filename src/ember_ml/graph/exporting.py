@@ -150,7 +150,9 @@ class _Export:
 
     def _label(self, path: str) -> str:
         """`[0]['w'][1]` as `params.w.1`."""
-        parts = [part.strip("[]'\"") for part in path.replace("][", "]|[").replace(".", "|").split("|")]
+        parts = [
+            part.strip("[]'\"") for part in path.replace("][", "]|[").replace(".", "|").split("|")
+        ]
         place = int(parts[0])
         return ".".join([self._arguments[place], *[part for part in parts[1:] if part]])
 
@@ -294,7 +296,9 @@ class _Export:
         leaves, structure = tree.flatten(result)
         named: list[tuple[str, Any]] = []
         for leaf, path in zip(leaves, tree.paths(structure, ""), strict=True):
-            label = ".".join(p.strip("[]'\"") for p in path.replace("][", "]|[").replace(".", "|").split("|"))
+            label = ".".join(
+                p.strip("[]'\"") for p in path.replace("][", "]|[").replace(".", "|").split("|")
+            )
             if getattr(leaf, "_is_module", False):
                 named += list(named_tensors(leaf, label))
             else:
@@ -309,7 +313,9 @@ class _Export:
                 )
             names = list(self._output_names)
         if not named:
-            raise TraceError(f"em.export: {self._name} gives no tensors, so there is no graph of it")
+            raise TraceError(
+                f"em.export: {self._name} gives no tensors, so there is no graph of it"
+            )
         for name, (_, leaf) in zip(names, named, strict=True):
             x = convert.to_tensor(leaf, backend)
             value = trace.value(x.native)
@@ -388,5 +394,3 @@ def _argument_names(function: Any, count: int) -> list[str]:
             break
     names += [f"input_{i}" for i in range(len(names), count)]
     return names
-
-

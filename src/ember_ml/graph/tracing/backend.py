@@ -242,5 +242,3 @@ def graph_backend() -> GraphBackend:
 
 def _module() -> ModuleType:
     return sys.modules[__name__]
-
-

@@ -140,5 +140,3 @@ def _outputs(trace: Trace, body: Graph, made: Sequence[Operand]) -> None:
         source = trace.value(x)
         (out,) = trace.node("Identity", [source], [(source.dtype, source.shape)])
         body.outputs.append(out)
-
-

@@ -57,7 +57,9 @@ def _whole(op: str) -> Emitter:
 def trunc(eager: Any, x: Operand) -> Any:
     if x.dtype.kind in "iu":
         return emit("Identity", [x], x.shadow)
-    return choose(x < 0, emit("Ceil", [x], np.ceil(x.shadow)), emit("Floor", [x], np.floor(x.shadow)))
+    return choose(
+        x < 0, emit("Ceil", [x], np.ceil(x.shadow)), emit("Floor", [x], np.floor(x.shadow))
+    )
 
 
 def square(eager: Any, x: Operand) -> Any:
@@ -206,7 +208,9 @@ def _truth(op: str, bits: str) -> Emitter:
 
 def pow(eager: Any, x: Operand, y: Operand) -> Any:
     with _RIGHT:
-        return emit("Pow", [x, y], np.power(x.shadow, abs(y.shadow) if x.dtype.kind in "iu" else y.shadow))
+        return emit(
+            "Pow", [x, y], np.power(x.shadow, abs(y.shadow) if x.dtype.kind in "iu" else y.shadow)
+        )
 
 
 def _integers(x: Operand, y: Operand) -> tuple[Any, Any]:
@@ -282,7 +286,9 @@ def atan2(eager: Any, y: Operand, x: Operand) -> Any:
     ratio = over / choose(both, number(1.0, x), under)
     ratio = choose(infinite, _sign(over) * _sign(under), ratio)
     ratio = choose(both, number(0.0, x), ratio)
-    angle = _atan(ratio) if x.dtype == np.float64 else emit("Atan", [ratio], np.arctan(ratio.shadow))
+    angle = (
+        _atan(ratio) if x.dtype == np.float64 else emit("Atan", [ratio], np.arctan(ratio.shadow))
+    )
     left = _negative(x)
     turned = choose(left, choose(_negative(y), angle - math.pi, angle + math.pi), angle)
     steep = choose(y > 0.0, math.pi / 2 - angle, -math.pi / 2 - angle)

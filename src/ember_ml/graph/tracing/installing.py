@@ -86,7 +86,9 @@ def modules_in(value: Any, depth: int = 0) -> Iterator[Any]:
                 yield from modules_in(child, depth + 1)
 
 
-def scope_of(function: Any, depth: int = 0, seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
+def scope_of(
+    function: Any, depth: int = 0, seen: set[int] | None = None
+) -> Iterator[tuple[str, Any]]:
     """What a function closes over and names, by name; and what such functions do in turn."""
     seen = set() if seen is None else seen
     if depth > _DEEP or id(function) in seen:
@@ -118,9 +120,7 @@ def scope_of(function: Any, depth: int = 0, seen: set[int] | None = None) -> Ite
 
 
 @contextmanager
-def installed(
-    found: list[tuple[Tensor, Operand]], backend: GraphBackend
-) -> Iterator[None]:
+def installed(found: list[tuple[Tensor, Operand]], backend: GraphBackend) -> Iterator[None]:
     """A block in which tensors hold operands."""
     saved: list[tuple[Tensor, type, dict[str, Any]]] = []
     try:
@@ -196,5 +196,3 @@ def _copied(attributes: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Any,
     for value in attributes.values():
         note(value, 0)
     return dict(attributes), containers
-
-

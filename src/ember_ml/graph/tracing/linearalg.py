@@ -43,9 +43,7 @@ def tensordot(eager: Any, x: Operand, y: Operand, axes: Any = 2) -> Any:
     if isinstance(axes, int):
         first, second = list(range(x.ndim - axes, x.ndim)), list(range(axes))
     else:
-        first, second = (
-            [a] if isinstance(a, int) else list(a) for a in axes
-        )
+        first, second = ([a] if isinstance(a, int) else list(a) for a in axes)
     first, second = [a % x.ndim for a in first], [a % y.ndim for a in second]
     rest_x = [a for a in range(x.ndim) if a not in first]
     rest_y = [a for a in range(y.ndim) if a not in second]

@@ -203,7 +203,9 @@ def roll(eager: Any, x: Operand, shift: Any, axis: Any = None) -> Operand:
         if type(side) is Size and type(by) is not Size and abs(by) < int(side):
             count = by if by > 0 else side + by
         before = (slice(None),) * place
-        x = concat([x[(*before, slice(side - count, None))], x[(*before, slice(0, side - count))]], place)
+        x = concat(
+            [x[(*before, slice(side - count, None))], x[(*before, slice(0, side - count))]], place
+        )
     return x
 
 

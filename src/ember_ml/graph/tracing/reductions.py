@@ -181,7 +181,9 @@ def cast_to_int(mask: Operand) -> Operand:
 
 def _found(op: str, x: Operand, find: Any, axis: int) -> Operand:
     shape = tuple(1 if i == axis else side for i, side in enumerate(x.shape))
-    return emit(op, [x], find(x.shadow, axis=axis, keepdims=True), shape=shape, axis=axis, keepdims=1)
+    return emit(
+        op, [x], find(x.shadow, axis=axis, keepdims=True), shape=shape, axis=axis, keepdims=1
+    )
 
 
 def cumulative_sum(eager: Any, x: Operand, axis: int) -> Any:
@@ -238,4 +240,3 @@ EMITTERS: Final[dict[str, Callable[..., Any]]] = {
     "cumulative_logsumexp": cumulative_logsumexp,
     "running_maximum": _running(_larger),
 }
-

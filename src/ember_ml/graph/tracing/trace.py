@@ -246,9 +246,7 @@ def emit_many(
     dtype = first.dtype
     carrier = carriers.of(key or op, dtype)
     given = [_input(trace, x, dtype, carrier) for x in inputs]
-    names = [
-        types.name_of(carrier if array.dtype == dtype else array.dtype) for array in arrays
-    ]
+    names = [types.name_of(carrier if array.dtype == dtype else array.dtype) for array in arrays]
     wanted = [
         _symbolic(inputs, array, None if shapes is None else shapes[i])
         for i, array in enumerate(arrays)
