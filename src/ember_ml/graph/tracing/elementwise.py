@@ -16,7 +16,6 @@ __all__ = ["EMITTERS", "choose", "number"]
 
 # Gets the NumPy kernel on the example's values, then what the kernel gets.
 Emitter = Callable[..., Any]
-_RIGHT: Final = np.errstate(all="ignore")
 
 
 def number(value: Any, like: Operand) -> np.ndarray[Any, Any]:
@@ -207,10 +206,10 @@ def _truth(op: str, bits: str) -> Emitter:
 
 
 def pow(eager: Any, x: Operand, y: Operand) -> Any:
-    with _RIGHT:
-        return emit(
-            "Pow", [x, y], np.power(x.shadow, abs(y.shadow) if x.dtype.kind in "iu" else y.shadow)
-        )
+    # Exponents of the example that are negative are no mistake of the function.
+    exponent = abs(y.shadow) if x.dtype.kind in "iu" else y.shadow
+    with np.errstate(all="ignore"):
+        return emit("Pow", [x, y], np.power(x.shadow, exponent))
 
 
 def _integers(x: Operand, y: Operand) -> tuple[Any, Any]:

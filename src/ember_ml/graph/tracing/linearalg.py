@@ -9,10 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml.graph.tracing import carriers
-from ember_ml.graph.tracing.moving import permuted, reshaped, unsqueezed
+from ember_ml.graph.tracing.moving import expanded, permuted, reshaped, unsqueezed
 from ember_ml.graph.tracing.operand import Operand
 from ember_ml.graph.tracing.reductions import summed
-from ember_ml.graph.tracing.trace import broadcast, emit
+from ember_ml.graph.tracing.sizes import Size
+from ember_ml.graph.tracing.trace import broadcast, constant, emit
 
 __all__ = ["EMITTERS", "product"]
 
@@ -22,7 +23,11 @@ _LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def product(x: Operand, y: Operand) -> Operand:
     """x @ y."""
     shape = _product_shape(x.shape, y.shape)
-    return emit("MatMul", [x, y], np.matmul(x.shadow, y.shadow), shape=shape)
+    array = np.matmul(x.shadow, y.shadow)
+    if any(type(side) is not Size and not side for side in (*x.shape, *y.shape)):
+        # Sums of nothing, which ONNX Runtime refuses for stacks of matrices.
+        return expanded(constant(np.zeros((), x.dtype)), shape or array.shape)
+    return emit("MatMul", [x, y], array, shape=shape)
 
 
 def _product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -113,8 +113,9 @@ def padded(x: Operand, widths: Sequence[tuple[int, int]], value: float) -> Opera
     shape = tuple(low + s + high for s, (low, high) in zip(x.shape, widths, strict=True))
     number = np.array(value).astype(x.dtype)
     ends = [low for low, _ in widths] + [high for _, high in widths]
-    plain = [(int(low), int(high)) for low, high in widths]
-    array = np.pad(x.shadow, plain, constant_values=number)
+    inner = x.shadow[tuple(slice(max(-int(a), 0), -max(-int(b), 0) or None) for a, b in widths)]
+    plain = [(max(int(low), 0), max(int(high), 0)) for low, high in widths]
+    array = np.pad(inner, plain, constant_values=number)
     return emit("Pad", [x, current().sides(ends), number], array, shape=shape)
 
 

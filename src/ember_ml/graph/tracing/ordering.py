@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.graph.tracing.elementwise import choose
 from ember_ml.graph.tracing.indexing import taken
 from ember_ml.graph.tracing.moving import reshaped, unsqueezed
 from ember_ml.graph.tracing.operand import Operand
@@ -17,23 +18,42 @@ from ember_ml.graph.tracing.trace import cast, current, emit, emit_many
 __all__ = ["EMITTERS"]
 
 
+_WIDER: Final = {"float16": dtypes.float32, "bfloat16": dtypes.float32}
+
+
 def _top(x: Operand, count: int, axis: int, largest: bool) -> tuple[Operand, Operand]:
     """The first values by order and their places; equal ones keep their order."""
-    inner, turned = _ordered(x)
-    order = _argsorted(inner.shadow, axis, largest)
+    if x.dtype.kind in "iub":
+        inner, turned = _ordered(x)
+        values, places = _first(inner, count, axis, largest)
+        return (_unordered(values) if turned else values), places
+    # NaN counts as the largest; ONNX Runtime leaves its place open. A wider dtype has room for it
+    # above infinity. (In float64 infinity is as large as the largest number.)
+    wide = _WIDER.get(x.dtype.name, dtypes.float64)
+    key = cast(x, wide)
+    limit = np.array(np.finfo(wide.numpy).max, wide.numpy)
+    mask = emit("IsNaN", [key], np.isnan(key.shadow))
+    key = emit("Min", [key, limit], np.minimum(key.shadow, limit))
+    key = choose(mask, np.array(np.inf, wide.numpy), key)
+    places = _first(key, count, axis, largest)[1]
+    return take_along_axis(None, x, places, axis), places
+
+
+def _first(x: Operand, count: int, axis: int, largest: bool) -> tuple[Operand, Operand]:
+    order = _argsorted(x.shadow, axis, largest)
     order = np.take(order, np.arange(int(count)), axis=axis)
-    values = np.take_along_axis(inner.shadow, order, axis=axis)
+    values = np.take_along_axis(x.shadow, order, axis=axis)
     shape = tuple(count if i == axis else side for i, side in enumerate(x.shape))
-    sorted_, places = emit_many(
+    made = emit_many(
         "TopK",
-        [inner, current().size(count)],
+        [x, current().size(count)],
         [values, order.astype(np.int64)],
         shapes=[shape, shape],
         axis=axis,
         largest=int(largest),
         sorted=1,
     )
-    return (_unordered(sorted_) if turned else sorted_), places
+    return made[0], made[1]
 
 
 def _argsorted(x: Any, axis: int, descending: bool) -> Any:

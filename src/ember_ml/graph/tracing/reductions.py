@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ember_ml import dtypes
 from ember_ml.graph.tracing.elementwise import choose, number
 from ember_ml.graph.tracing.moving import concat, expanded, reshaped
 from ember_ml.graph.tracing.operand import Operand
@@ -17,6 +18,7 @@ from ember_ml.graph.tracing.trace import cast, constant, emit
 __all__ = ["EMITTERS", "any_of", "count_of", "summed"]
 
 _FLIP: Final = np.int64(-(2**63))
+_LONG: Final = 4096
 
 
 def _axes(x: Operand, axis: Any) -> tuple[int, ...]:
@@ -42,6 +44,13 @@ def _reduced(op: str, x: Operand, axis: Any, keepdims: bool, out: Any) -> Operan
         return expanded(constant(unit), shape)
     if not axes:
         return emit("Identity", [x], array, shape=x.shape)
+    if op in ("ReduceSum", "ReduceMean") and x.dtype == np.float32:
+        count = math.prod(int(x.shape[axis]) for axis in axes)
+        if count >= _LONG:
+            # ONNX Runtime adds one after the other in float32: the error grows with their number.
+            wide = cast(x, dtypes.float64)
+            exact = array.astype(np.float64)
+            return cast(_reduced(op, wide, axes, keepdims, exact), dtypes.float32)
     return emit(
         op,
         [x, np.array(axes, np.int64)],
@@ -62,14 +71,10 @@ def _ordered(x: Operand) -> tuple[Operand, bool]:
     """uint64 as int64 in the same order, for operators that do not take it."""
     if x.dtype != np.uint64:
         return x, False
-    from ember_ml import dtypes
-
     return cast(x, dtypes.int64) + int(_FLIP), True
 
 
 def _unordered(x: Operand) -> Operand:
-    from ember_ml import dtypes
-
     return cast(x + int(_FLIP), dtypes.uint64)
 
 
@@ -101,6 +106,8 @@ def any_of(mask: Operand, axis: Any, keepdims: bool) -> Operand:
 
 def _truth(op: str) -> Callable[..., Any]:
     def run(eager: Any, x: Operand, *, axis: Any = None, keepdims: bool = False) -> Any:
+        if x.dtype != np.bool_:
+            x = x != 0
         return _reduced(op, x, axis, keepdims, eager(x, axis=axis, keepdims=keepdims))
 
     return run
@@ -135,8 +142,8 @@ def var(eager: Any, x: Operand, axes: tuple[int, ...], correction: float, keepdi
     return total / float(max(count - correction, 0))
 
 
-def logsumexp(eager: Any, x: Operand, *, axis: Any = None, keepdims: bool = False) -> Any:
-    out = eager(x, axis=axis, keepdims=keepdims)
+def logsumexp(eager: Any, x: Operand, axis: Any, keepdims: bool) -> Any:
+    out = eager(x, axis, keepdims)
     return _reduced("ReduceLogSumExp", x, axis, keepdims, out)
 
 
@@ -174,8 +181,6 @@ def _position(op: str) -> Callable[..., Any]:
 
 def cast_to_int(mask: Operand) -> Operand:
     """Truth values as int32."""
-    from ember_ml import dtypes
-
     return cast(mask, dtypes.int32)
 
 

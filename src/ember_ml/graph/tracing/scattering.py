@@ -12,7 +12,7 @@ from ember_ml import dtypes
 from ember_ml.graph.tracing.elementwise import choose, number
 from ember_ml.graph.tracing.moving import expanded, reshaped
 from ember_ml.graph.tracing.operand import Operand
-from ember_ml.graph.tracing.trace import cast, constant, emit_many
+from ember_ml.graph.tracing.trace import cast, constant, emit, emit_many
 
 __all__ = ["EMITTERS"]
 
@@ -93,6 +93,11 @@ def _extreme(how: str) -> Callable[..., Any]:
         made = _scattered(start, places, values, axis, how, _at(ufunc, start, places, values, axis))
         ones = expanded(constant(np.ones((), np.int64)), values.shape)
         count = _plain("add", 0, ones, indices, axis, size)
+        if kind != "b" and kind not in "iu":
+            # ONNX Runtime passes over NaN.
+            lost = cast(emit("IsNaN", [values], np.isnan(values.shadow)), dtypes.int64)
+            some = _plain("add", 0, lost, indices, axis, size) > 0
+            made = choose(some, number(math.nan, values), made)
         return choose(count == 0, number(0, values), made)  # places that got nothing hold zero
 
     return run
