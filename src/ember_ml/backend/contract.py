@@ -425,6 +425,10 @@ class Backend(ABC):
         """A new array filled with a Python number."""
         return self.from_numpy(aligned.full(shape, value, spec.dtype.numpy), spec)
 
+    def counted(self, count: int, spec: Spec) -> NativeArray:
+        """0, 1, 2 ... in an array of `spec`."""
+        return self.from_numpy(np.arange(count, dtype=spec.dtype.numpy), spec)
+
     def empty(self, shape: tuple[int, ...], spec: Spec) -> NativeArray:
         """A new array whose values do not matter."""
         return self.full(shape, 0, spec)

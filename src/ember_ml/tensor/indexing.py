@@ -192,8 +192,8 @@ def _array_span(x: Tensor, tensor: Tensor) -> tuple[Any, int]:
 
         operands("__getitem__", x, tensor)  # raises the error of mixed backends or devices
         raise BackendMismatchError(
-            f"x[key] got a tensor of backend '{x.backend}' from outside of an exported function and "
-            f"a traced key; give x to the function as an argument, or use ops.take"
+            f"x[key] got a tensor of backend '{x.backend}' from outside of an exported function "
+            f"and a traced key; give x to the function as an argument, or use ops.take"
         )
     if dtype is dtypes.bool:
         return tensor, tensor.ndim

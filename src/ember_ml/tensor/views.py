@@ -444,7 +444,13 @@ def _native_view(x: Tensor, native: NativeArray, home: Any) -> Tensor:
 def _is_apart(x: Tensor) -> bool:
     """True where a view of `x` is the result of an op: it is recorded, or traced."""
     if type(x) is GradTensor:
-        return x._spec.backend.records or tape.is_grad_enabled() or type(home_of(x)) is Member
+        backend = x._spec.backend
+        return (
+            backend.records
+            or not backend.windows
+            or tape.is_grad_enabled()
+            or type(home_of(x)) is Member
+        )
     return type(home_of(x)) is Member or _is_traced(x)
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,9 +66,9 @@ class GraphBackend(Backend):
     name = "graph"
     native_type = _Nothing
     native_types = (Operand,)
-    native_dtypes = {d: d.numpy for d in dtypes.ALL}
-    namespaces = {}
-    overrides = {}
+    native_dtypes: ClassVar = {d: d.numpy for d in dtypes.ALL}
+    namespaces: ClassVar = {}
+    overrides: ClassVar = {}
     windows = False
     adopts = True
     control_class = control.GraphControl
@@ -125,6 +125,9 @@ class GraphBackend(Backend):
                 return moving.expanded(spec.scalar(value), shape)
             return constant(np.full(shape, np.array(value, spec.dtype.numpy)))
         return moving.expanded(spec.scalar(value), shape)
+
+    def counted(self, count: int, spec: Spec) -> NativeArray:
+        return cast(indexing.ranged((count,)), spec.dtype)
 
     def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
         return cast(native, dtype)

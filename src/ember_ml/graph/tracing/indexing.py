@@ -34,10 +34,9 @@ def get(x: Operand, key: Key) -> Operand:
     """The elements at a key of ints, slices, None, ... and operands."""
     items = _spread(x, key)
     advanced = any(isinstance(item, Operand) for item in items)
-    if x.known and not any(isinstance(i, Operand) and not i.known for i in items):
-        if not _varies(items):
-            plain = tuple(i.shadow if isinstance(i, Operand) else i for i in items)
-            return constant(x.shadow[plain])
+    if all(_is_known(one) for one in (x, *items)) and not _varies(items):
+        plain = tuple(i.shadow if isinstance(i, Operand) else i for i in items)
+        return constant(x.shadow[plain])
     return _advanced(x, items) if advanced else _basic(x, items)
 
 

@@ -30,7 +30,7 @@ Shape = tuple[int, ...]
 def reshaped(x: Operand, shape: Shape) -> Operand:
     """The same elements in another shape, of which one side may be -1."""
     if any(type(side) is not Size and side == -1 for side in shape):
-        place = [i for i, s in enumerate(shape) if type(s) is not Size and s == -1][0]
+        place = next(i for i, s in enumerate(shape) if type(s) is not Size and s == -1)
         rest = math.prod([*shape[:place], *shape[place + 1 :]])
         whole = x.size // rest if rest else 0
         shape = (*shape[:place], whole, *shape[place + 1 :])

@@ -314,15 +314,15 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     ndim = max((len(shape) for shape in shapes), default=0)
     out: list[int] = [1] * ndim
     for shape in shapes:
-        for place, side in enumerate(shape, ndim - len(shape)):
+        for axis, side in enumerate(shape, ndim - len(shape)):
             if int(side) == 1:
                 continue
-            if int(out[place]) == 1:
-                out[place] = side
-            elif int(out[place]) != int(side):
+            if int(out[axis]) == 1:
+                out[axis] = side
+            elif int(out[axis]) != int(side):
                 return None
             elif type(side) is not Size:
-                out[place] = side  # both are equal, and one is known
+                out[axis] = side  # both are equal, and one is known
     return tuple(out)
 
 
