@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ember_ml import tree
+from ember_ml.autodiff.compiling import hooks
 from ember_ml.autodiff.tape import no_grad, set_grad_enabled
 from ember_ml.backend import selection
 from ember_ml.backend.compiling import under_trace
@@ -92,6 +93,23 @@ def export(
         return _Export(function, examples, input_names, output_names, name, train).run(dynamic_axes)
 
 
+class _Sealed:
+    """A module, or another object that tells its tensors, among the examples: one leaf."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+
+def _sealed(value: Any) -> Any:
+    if isinstance(value, Tensor | np.ndarray):
+        return value
+    if type(value) is dict:
+        return {key: _sealed(child) for key, child in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_sealed(child) for child in value)
+    return _Sealed(value) if hooks.of(type(value)) is not None else value
+
+
 class _Export:
     def __init__(
         self,
@@ -116,7 +134,7 @@ class _Export:
     # --- Inputs -------------------------------------------------------------------------------
 
     def _gather(self, examples: tuple[Any, ...], input_names: Sequence[str] | None) -> None:
-        self._leaves, self._structure = tree.flatten(list(examples))
+        self._leaves, self._structure = tree.flatten([_sealed(one) for one in examples])
         paths = tree.paths(self._structure, "")
         seen: set[int] = set()
         for leaf, path in zip(self._leaves, paths, strict=True):
@@ -128,8 +146,8 @@ class _Export:
             elif convert.backend_of(leaf) is not None:
                 wrapped = convert.to_tensor(leaf)
                 self._add(label, host(wrapped), None, wrapped.requires_grad)
-            else:
-                for inner, x in named_tensors(leaf, label, seen):
+            elif isinstance(leaf, _Sealed):
+                for inner, x in named_tensors(leaf.owner, label, seen):
                     self._add(inner, host(x), x, x.requires_grad)
         if input_names is not None:
             if len(input_names) != len(self._inputs):
@@ -253,7 +271,7 @@ class _Export:
                 operand.value = trace.constant(operand.shadow, path.lstrip(".") or "captured")
                 holders.append((x, operand))
         for leaf in self._leaves:
-            owners += modules_in(leaf)
+            owners += modules_in(leaf.owner if isinstance(leaf, _Sealed) else leaf)
         every = {id(m): m for owner in owners for _, m in members.modules(owner)}
         with ExitStack() as stack:
             stack.enter_context(unchanged(list(every.values())))
@@ -281,12 +299,12 @@ class _Export:
         for leaf in self._leaves:
             data = isinstance(leaf, Tensor | np.ndarray) or convert.backend_of(leaf) is not None
             if not data:
-                leaves.append(leaf)
+                leaves.append(leaf.owner if isinstance(leaf, _Sealed) else leaf)
                 continue
             one, operand = next(waiting)
             tensor = fill(operand, backend.spec_of(operand))
             leaves.append(require_grad(tensor) if one.needs_grad and recording else tensor)
-        found: list[Any] = tree.unflatten(self._structure, leaves)
+        found: list[Any] = tree.unflatten(self._structure, leaves)  # the owners stay themselves
         return found
 
     # --- Results ------------------------------------------------------------------------------
@@ -299,7 +317,7 @@ class _Export:
             label = ".".join(
                 p.strip("[]'\"") for p in path.replace("][", "]|[").replace(".", "|").split("|")
             )
-            if getattr(leaf, "_is_module", False):
+            if not isinstance(leaf, Tensor) and hooks.of(type(leaf)) is not None:
                 named += list(named_tensors(leaf, label))
             else:
                 named.append((label, leaf))

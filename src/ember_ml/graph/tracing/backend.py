@@ -28,7 +28,7 @@ from ember_ml.graph.tracing import (
 )
 from ember_ml.graph.tracing.lines import user_line
 from ember_ml.graph.tracing.operand import Operand
-from ember_ml.graph.tracing.sizes import Size, sizes_in
+from ember_ml.graph.tracing.sizes import Ratio, Size, sizes_in
 from ember_ml.graph.tracing.trace import cast, constant, current, emit, readable
 from ember_ml.tensor.core import Tensor, fill
 
@@ -57,6 +57,8 @@ class GraphSpec(Spec):
     def scalar(self, value: object) -> NativeArray:
         if type(value) is Size:
             return cast(size_operand(value), self.dtype)
+        if type(value) is Ratio:
+            return cast(ratio_operand(value), self.dtype)
         return super().scalar(value)
 
 
@@ -121,7 +123,7 @@ class GraphBackend(Backend):
 
     def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
         if not sizes_in(shape):
-            if type(value) is Size:
+            if type(value) in (Size, Ratio):
                 return moving.expanded(spec.scalar(value), shape)
             return constant(np.full(shape, np.array(value, spec.dtype.numpy)))
         return moving.expanded(spec.scalar(value), shape)
@@ -198,7 +200,7 @@ def _all_known(args: Any) -> bool:
             found = True
             if not all(one.known for one in x if isinstance(one, Operand)):
                 return False
-        elif type(x) is Size or (isinstance(x, tuple) and sizes_in(x)):
+        elif type(x) in (Size, Ratio) or (isinstance(x, tuple) and sizes_in(x)):
             return False
     return found
 
@@ -233,6 +235,16 @@ def size_operand(size: Size) -> Operand:
     trace = current()
     made = Operand(np.array([int(size)]), (1,), trace.size(size))
     return emit("Squeeze", [made, np.array([0])], np.array(int(size)), shape=())
+
+
+def ratio_operand(value: Any) -> Operand:
+    """What was computed of sizes as a 0-d float64 operand."""
+    if type(value) is Ratio:
+        op, a, b = value.expression
+        return emit(op, [ratio_operand(a), ratio_operand(b)], np.array(float(value)), shape=())
+    if type(value) is Size:
+        return cast(size_operand(value), dtypes.float64)
+    return constant(np.array(float(value)))
 
 
 @cache

@@ -188,7 +188,11 @@ def identity(eager: Any, x: Operand) -> Any:
 
 
 def _binary(op: str, **attributes: Any) -> Emitter:
-    def run(eager: Any, x: Operand, y: Operand) -> Any:
+    def run(eager: Any, x: Operand, y: Any) -> Any:
+        if not isinstance(y, Operand):
+            from ember_ml.graph.tracing.backend import graph_backend
+
+            y = graph_backend().spec_of(x).scalar(y)
         return emit(op, [x, y], eager(x, y), **attributes)
 
     return run

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ember_ml.errors import TraceError
 from ember_ml.graph.tracing.lines import user_line
 
-__all__ = ["Atom", "Polynomial", "Size", "plain", "sizes_in"]
+__all__ = ["Atom", "Polynomial", "Ratio", "Size", "plain", "sizes_in"]
 
 # The name of a size; ("//", a, b) and ("%", a, b) of polynomials; ("shape", value, axis).
 Atom = Any
@@ -94,6 +94,20 @@ class Size(int):
     def __rdivmod__(self, other: Any) -> Any:
         return other // self, other % self
 
+    def __truediv__(self, other: Any) -> Any:
+        return Ratio.of("Div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return Ratio.of("Div", other, self)
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        if isinstance(other, int) and not isinstance(other, Size) and 0 <= other <= 8:
+            made: Any = 1
+            for _ in range(other):
+                made = made * self
+            return made
+        return Ratio.of("Pow", self, other)
+
     def __pos__(self) -> Size:
         return self
 
@@ -126,6 +140,63 @@ class Size(int):
 
     def __hash__(self) -> int:
         return int.__hash__(self)
+
+
+class Ratio(float):
+    """A float that was computed of sizes, with the way in which it was.
+
+    Python asks a float on the left first, which takes sizes for plain numbers: `1 / n` is a ratio,
+    `1.0 / n` a number, of which the second trace tells.
+    """
+
+    expression: tuple[str, Any, Any]
+
+    @staticmethod
+    def of(op: str, a: Any, b: Any) -> Any:
+        """What an operator of ONNX makes of two numbers, sizes or ratios."""
+        if not isinstance(a, int | float) or not isinstance(b, int | float):
+            return NotImplemented
+        x, y = float(a), float(b)
+        value = {
+            "Add": lambda: x + y,
+            "Sub": lambda: x - y,
+            "Mul": lambda: x * y,
+            "Div": lambda: x / y,
+            "Pow": lambda: x**y,
+        }[op]()
+        made = Ratio(value)
+        made.expression = (op, a, b)
+        return made
+
+    def __add__(self, other: Any) -> Any:
+        return Ratio.of("Add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return Ratio.of("Add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return Ratio.of("Sub", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return Ratio.of("Sub", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return Ratio.of("Mul", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return Ratio.of("Mul", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return Ratio.of("Div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return Ratio.of("Div", other, self)
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        return Ratio.of("Pow", self, other)
+
+    def __neg__(self) -> Any:
+        return Ratio.of("Mul", self, -1.0)
 
 
 def plain(value: int) -> int:
