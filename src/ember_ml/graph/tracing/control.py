@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ember_ml import dtypes
 from ember_ml.backend.control import Control
 from ember_ml.graph import types
 from ember_ml.graph.core import Graph, Value
 from ember_ml.graph.tracing.operand import Operand
+from ember_ml.graph.tracing.sizes import Size
 from ember_ml.graph.tracing.trace import Trace, _dims, current
 
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from ember_ml.backend.control import Function, Natives
 
 __all__ = ["GraphControl"]
+
+# From so many steps on, a loop is one node; shorter ones are written out.
+_LONG: Final = 64
 
 
 class GraphControl(Control):
@@ -77,6 +82,9 @@ class GraphControl(Control):
             for x, old, value in zip(new, natives, values, strict=True)
         ]
 
+    def loops(self, natives: Natives, length: int) -> bool:
+        return type(length) is Size or length >= _LONG
+
     def rows(self, native: NativeArray) -> Sequence[NativeArray]:
         return [self.backend.getitem(native, (i,)) for i in range(native.shape[0])]
 
@@ -92,6 +100,8 @@ class GraphControl(Control):
         reverse: bool,
         unroll: int,
     ) -> tuple[list[NativeArray], list[NativeArray]]:
+        if not rows:
+            return self._counted(body, carry, length, reverse)
         trace = current()
         with trace.body("body") as inner:
             state = [_inner(trace, inner, x) for x in carry]
@@ -124,6 +134,44 @@ class GraphControl(Control):
             for y, value in zip(made, values[len(carry) :], strict=True)
         ]
         return ends, stacked
+
+
+    def _counted(
+        self, body: Callable[..., Any], carry: Natives, length: int, reverse: bool
+    ) -> tuple[list[NativeArray], list[NativeArray]]:
+        """A loop without rows, of which Scan must have one."""
+        trace = current()
+        with trace.body("body") as inner:
+            inner.inputs += [
+                Value(trace.graph.fresh("step"), "int64", ()),
+                Value(trace.graph.fresh("goes_on"), "bool", ()),
+            ]
+            state = [_inner(trace, inner, x) for x in carry]
+            last, made = body(state, [])
+            on = Operand(np.array(True), (), trace.constant(np.array(True)))
+            _outputs(trace, inner, [on, *last, *made])
+        limit = self.backend.spec(dtypes.int64).scalar(length)
+        values = trace.node(
+            "Loop",
+            [trace.value(limit), trace.constant(np.array(True)), *map(trace.value, carry)],
+            [
+                *[(types.name_of(x.dtype), _dims(x.shape)) for x in carry],
+                *[(types.name_of(y.dtype), _dims((length, *y.shape))) for y in made],
+            ],
+            body=inner,
+        )
+        ends = [
+            Operand(x.shadow, old.shape, value)
+            for x, old, value in zip(last, carry, values, strict=False)
+        ]
+        stacked = [
+            Operand(
+                np.broadcast_to(y.shadow, (int(length), *y.shadow.shape)), (length, *y.shape), value
+            )
+            for y, value in zip(made, values[len(carry) :], strict=True)
+        ]
+        turned = [self.backend.getitem(y, (slice(None, None, -1),)) for y in stacked]
+        return ends, turned if reverse else stacked
 
 
 def _inner(trace: Trace, body: Graph, x: Operand, row: bool = False) -> Operand:

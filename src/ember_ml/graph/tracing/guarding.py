@@ -61,8 +61,9 @@ def require_same(
     found = _difference(first.graph, second.graph, pairs)
     if found is None:
         return
-    node, what = found
-    where = "" if node is None else text_of(first.places.get(id(node)))
+    nodes, what = found
+    known = [trace.places.get(id(node)) for trace, node in zip((first, second), nodes, strict=True)]
+    where = text_of(known[0] or known[1])
     changed = ", ".join(f"'{name}' {sizes[name]} and {others[name]}" for name in sizes)
     raise TraceError(
         f"em.export: the graph depends on a size that is to be dynamic: with {changed}, "
@@ -71,19 +72,21 @@ def require_same(
     )
 
 
-def _difference(a: Graph, b: Graph, pairs: _Pairs) -> tuple[Node | None, str] | None:
+Found = tuple[tuple[Node | None, Node | None], str]
+
+
+def _difference(a: Graph, b: Graph, pairs: _Pairs) -> Found | None:
     for one, other in zip(a.nodes, b.nodes, strict=False):
         what = _compare(one, other, pairs)
         if what is not None:
-            return one, what
+            return (one, other), what
     if len(a.nodes) != len(b.nodes):
-        longer = max(a.nodes, b.nodes, key=len)
-        node = a.nodes[min(len(b.nodes), len(a.nodes) - 1)] if a.nodes else None
-        del longer
-        return node, f"it has {len(a.nodes)} and {len(b.nodes)} nodes"
+        count = min(len(a.nodes), len(b.nodes))
+        more = [graph.nodes[count] if len(graph.nodes) > count else None for graph in (a, b)]
+        return (more[0], more[1]), f"it has {len(a.nodes)} and {len(b.nodes)} nodes"
     for one, other in zip(a.outputs, b.outputs, strict=True):
         if one.shape != other.shape:
-            return None, f"the output '{one.name}' has the shapes {one.shape} and {other.shape}"
+            return (None, None), f"the output '{one.name}' has the shapes {one.shape} and {other.shape}"
     return None
 
 

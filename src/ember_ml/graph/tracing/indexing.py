@@ -21,7 +21,7 @@ from ember_ml.graph.tracing.moving import (
 )
 from ember_ml.graph.tracing.operand import Operand
 from ember_ml.graph.tracing.sizes import Size, sizes_in
-from ember_ml.graph.tracing.trace import constant, current, emit
+from ember_ml.graph.tracing.trace import _dims, constant, current, emit
 
 __all__ = ["get", "put", "ranged"]
 
@@ -142,11 +142,11 @@ def _cut(item: slice, side: int, starts: list[int], ends: list[int], steps: list
     starts.append(low)
     ends.append(high)
     steps.append(step)
-    if step == 1:
+    if step > 0:
         begin = low if int(low) >= 0 else side + low
         stop = side if item.stop is None else (high if int(high) >= 0 else side + high)
         if 0 <= int(begin) <= int(stop) <= int(side):
-            return stop - begin
+            return (stop - begin + step - 1) // step
     elif step == -1 and item.start is None and item.stop is None:
         return side
     return None
@@ -177,6 +177,8 @@ def _sliced(
             Size.named(("shape", made.value, axis), int(n)) if side is None else side
             for axis, (side, n) in enumerate(zip(sides, array.shape, strict=True))
         )
+        if made.value is not None:
+            made.value.shape = _dims(shape)
         return Operand(made.shadow, shape, made.value)
     return made
 
