@@ -117,7 +117,9 @@ class Size(int):
     # --- Comparison ---------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
-        return bool(int.__eq__(self, other)) if _settled(self, other, "==") is None else True
+        if not isinstance(other, int | float):
+            return False
+        return True if _settled(self, other, "==") else float(self) == float(other)
 
     def __ne__(self, other: object) -> bool:
         return not self.__eq__(other)

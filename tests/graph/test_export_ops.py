@@ -1,0 +1,128 @@
+"""Every op of the registry, exported and run on ONNX Runtime, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+import ember_ml as em
+from ember_ml import dtypes, ops
+from ember_ml.errors import EmberError, TraceError, UnsupportedOpError
+from ember_ml.graph import export
+from ember_ml.ops.registry import REGISTRY
+from ember_ml.testing.case import Case
+from ember_ml.testing.cases import CASES
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+# Why an op, or one case of it, has no graph; the text of its error has the words.
+_SHAPES: Final = "depends on"
+_COMPLEX: Final = "complex numbers"
+_FACTORS: Final = "factorisations"
+_READS: Final = "was read"
+_DRAWS: Final = "random numbers"
+CANNOT: Final[dict[str, str]] = {
+    # As many results as the values have it.
+    **dict.fromkeys(
+        ("nonzero", "argwhere", "flatnonzero", "unique_values", "unique_counts", "unique_inverse",
+         "unique_all", "bincount"),
+        _SHAPES,
+    ),
+    "masked_select": "mask",
+    "one_hot-open": "give num_classes",
+    # They take values out of the engine.
+    "from_numpy": _READS,
+    "full-tensor": _READS,
+    # ONNX has no access to the bits of a float.
+    "nextafter": "no form in ONNX",
+    **dict.fromkeys(
+        ("fft.fft", "fft.ifft", "fft.irfft", "fft.hfft", "fft.rfft", "fft.ihfft", "fft.fftn",
+         "fft.ifftn", "fft.irfftn", "fft.rfftn", "stft", "istft", "spectrogram",
+         "mel_spectrogram", "mfcc", "fftconvolve", "hilbert", "convolve-long", "astype-complex64",
+         "astype-complex128"),
+        _COMPLEX,
+    ),
+    # Long ones go through a Fourier transform.
+    **{f"{op}-long{kind}": _COMPLEX for op in ("dct", "dst") for kind in (1, 2, 3, 4)},
+    **dict.fromkeys(
+        ("linalg.cholesky", "linalg.slogdet", "linalg.inv", "linalg.solve", "linalg.qr",
+         "linalg.svd", "linalg.svdvals", "linalg.eigh", "linalg.eigvalsh", "linalg.eig",
+         "linalg.eigvals", "linalg.pinv", "linalg.matrix_rank", "linalg.lu", "linalg.lu_factor",
+         "linalg.lq", "linalg.orthogonal", "linalg.solve_triangular", "linalg.lu_solve",
+         "linalg.cholesky_solve", "linalg.cholesky_inverse", "linalg.lstsq", "linalg.tensorsolve",
+         "linalg.tensorinv", "linalg.expm", "linalg.cond", "linalg.matrix_power-negative",
+         "linalg.matrix_norm-nuc", "linalg.matrix_norm-2", "linalg.matrix_norm--2",
+         "linalg.norm-matrix-nuc", "linalg.norm-matrix-2", "linalg.norm-matrix--2",
+         "linalg.norm-axes-keepdims"),
+        _FACTORS,
+    ),
+    # Without a key, every run of the graph would give the numbers of the export.
+    **{name: _DRAWS for name in REGISTRY if name.startswith("random.")},
+    "dropout": _DRAWS,
+    "alpha_dropout": _DRAWS,
+}  # fmt: skip
+# These take a key, or draw nothing; bfloat16 is for the programs that run graphs.
+CAN: Final = frozenset(
+    ("random.key", "random.split", "random.fold_in", "dropout-none", "alpha_dropout-none")
+)
+
+
+def _dtype(case: Case) -> dtypes.DType:
+    for dtype in (dtypes.float32, dtypes.int64):
+        if dtype in case.dtypes:
+            return dtype
+    return case.dtypes[0]
+
+
+def _reason(case: Case) -> str | None:
+    return CANNOT.get(case.id) or CANNOT.get(case.op)
+
+
+def test_every_op_has_a_case() -> None:
+    assert {case.op for case in CASES} == set(REGISTRY)
+
+
+def test_no_reason_is_stale() -> None:
+    ids = {case.id for case in CASES} | {case.op for case in CASES}
+    assert not set(CANNOT) - ids
+
+
+def _check(case: Case, dtype: dtypes.DType) -> None:
+    inputs = case.inputs(dtype)[0]
+    with em.use_backend("numpy"), np.errstate(all="ignore"):
+        found = case.run(ops, *[ops.asarray(array, copy=True) for array in inputs])
+        wanted = [x.numpy() for x in (found if isinstance(found, tuple) else (found,))]
+        given = [ops.asarray(array, copy=True) for array in inputs]
+        try:
+            graph = export(lambda *xs: case.run(ops, *xs), *given)
+        except (TraceError, UnsupportedOpError) as error:
+            reason = _reason(case)
+            assert reason is not None, f"{case.id} on {dtype}: {error}"
+            assert reason in str(error)
+            return
+        feeds = {x.name: array for x, array in zip(graph.inputs, inputs, strict=True)}
+        got = list(graph.run(feeds).values())
+    assert len(got) == len(wanted)
+    for one, other in zip(got, wanted, strict=True):
+        _compare(one, other, f"{case.id} on {dtype}")
+
+
+def _compare(got: Any, wanted: Any, where: str) -> None:
+    assert got.dtype == wanted.dtype, where
+    assert got.shape == wanted.shape, where
+    if wanted.dtype.kind != "f":
+        np.testing.assert_array_equal(got, wanted, where)
+        return
+    scale = {2: 4e-3, 4: 1e-5, 8: 1e-10}[wanted.dtype.itemsize]
+    np.testing.assert_allclose(got, wanted, rtol=scale, atol=scale, err_msg=where)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_case(case: Case) -> None:
+    """The graph gives the values, dtype and shape of NumPy, or the reason is known."""
+    if case.id == "astype-bfloat16":
+        pytest.skip("ONNX Runtime gives Python no arrays of bfloat16")
+    _check(case, _dtype(case))
