@@ -336,12 +336,21 @@ class _Export:
             )
         for name, (_, leaf) in zip(names, named, strict=True):
             x = convert.to_tensor(leaf, backend)
-            value = trace.value(x.native)
-            free = name if name not in trace.graph._names else trace.graph.fresh(name)
-            if free != name:
-                trace.graph._names.discard(free)
-            trace.graph.output(free, value)
+            trace.graph.output(_free(trace.graph, name), trace.value(x.native))
         _prune(trace.graph)
+
+
+def _free(graph: Graph, name: str) -> str:
+    """A name for an output: what a training step makes of an input is called new."""
+    if any(x.name == name for x in graph.inputs):
+        name = f"new.{name}"
+    if name in graph._names:  # of a value in between, which nobody asks for by name
+        values = [x for node in graph.nodes for x in node.outputs] + graph.constants()
+        for value in values:
+            if value.name == name:
+                value.name = graph.fresh(f"{name}.value")
+                graph._names.discard(name)
+    return name
 
 
 def _prune(graph: Graph) -> None:
@@ -375,7 +384,8 @@ def _of_length(array: np.ndarray[Any, Any], axis: int, side: int) -> np.ndarray[
     """An example of another length, of the same values over and over."""
     if not array.shape[axis]:
         return np.zeros([side if i == axis else n for i, n in enumerate(array.shape)], array.dtype)
-    return np.take(array, np.arange(side) % array.shape[axis], axis=axis)
+    made: np.ndarray[Any, Any] = np.take(array, np.arange(side) % array.shape[axis], axis=axis)
+    return made
 
 
 def _axes_of(name: str, axes: Any) -> list[tuple[int, str]]:

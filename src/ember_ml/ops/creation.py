@@ -262,7 +262,8 @@ def arange(
         # A size that varies, in a function that is exported.
         spec = _spec(dtypes.int64, device)
         count = -((first - last) // by)
-        return (fill(spec.backend.counted(count, spec), spec) * by + first).astype(wanted)
+        places = fill(spec.backend.counted(count, spec), spec)
+        return convert.cast(places * by + first, wanted)
     if whole and wanted.is_integer:
         return _host(np.arange(first, last, by, dtype=wanted.numpy), wanted, device)
     return _host(np.arange(first, last, by), wanted, device)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
-from types import ModuleType
-from typing import Any, ClassVar
+from types import MappingProxyType, ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -68,9 +68,9 @@ class GraphBackend(Backend):
     name = "graph"
     native_type = _Nothing
     native_types = (Operand,)
-    native_dtypes: ClassVar = {d: d.numpy for d in dtypes.ALL}
-    namespaces: ClassVar = {}
-    overrides: ClassVar = {}
+    native_dtypes = MappingProxyType({d: d.numpy for d in dtypes.ALL})
+    namespaces = MappingProxyType({})
+    overrides = MappingProxyType({})
     windows = False
     adopts = True
     control_class = control.GraphControl

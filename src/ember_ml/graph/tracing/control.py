@@ -13,7 +13,7 @@ from ember_ml.graph import types
 from ember_ml.graph.core import Graph, Value
 from ember_ml.graph.tracing.operand import Operand
 from ember_ml.graph.tracing.sizes import Size
-from ember_ml.graph.tracing.trace import Trace, _dims, current
+from ember_ml.graph.tracing.trace import Trace, current, dims
 
 if TYPE_CHECKING:
     from ember_ml.backend.contract import NativeArray
@@ -43,7 +43,7 @@ class GraphControl(Control):
             bodies.append(body)
             results.append(made)
         chosen = results[0] if bool(pred.shadow) else results[1]
-        outputs = [(types.name_of(x.dtype), _dims(x.shape)) for x in results[0]]
+        outputs = [(types.name_of(x.dtype), dims(x.shape)) for x in results[0]]
         values = trace.node(
             "If",
             [trace.value(pred)],
@@ -74,7 +74,7 @@ class GraphControl(Control):
         values = trace.node(
             "Loop",
             [limit, trace.value(first), *(trace.value(x) for x in natives)],
-            [(types.name_of(x.dtype), _dims(x.shape)) for x in natives],
+            [(types.name_of(x.dtype), dims(x.shape)) for x in natives],
             body=body,
         )
         return [
@@ -113,8 +113,8 @@ class GraphControl(Control):
             "Scan",
             [trace.value(x) for x in (*carry, *rows)],
             [
-                *[(types.name_of(x.dtype), _dims(x.shape)) for x in carry],
-                *[(types.name_of(y.dtype), _dims((length, *y.shape))) for y in made],
+                *[(types.name_of(x.dtype), dims(x.shape)) for x in carry],
+                *[(types.name_of(y.dtype), dims((length, *y.shape))) for y in made],
             ],
             body=inner,
             num_scan_inputs=len(rows),
@@ -135,7 +135,6 @@ class GraphControl(Control):
         ]
         return ends, stacked
 
-
     def _counted(
         self, body: Callable[..., Any], carry: Natives, length: int, reverse: bool
     ) -> tuple[list[NativeArray], list[NativeArray]]:
@@ -155,8 +154,8 @@ class GraphControl(Control):
             "Loop",
             [trace.value(limit), trace.constant(np.array(True)), *map(trace.value, carry)],
             [
-                *[(types.name_of(x.dtype), _dims(x.shape)) for x in carry],
-                *[(types.name_of(y.dtype), _dims((length, *y.shape))) for y in made],
+                *[(types.name_of(x.dtype), dims(x.shape)) for x in carry],
+                *[(types.name_of(y.dtype), dims((length, *y.shape))) for y in made],
             ],
             body=inner,
         )
@@ -177,7 +176,7 @@ class GraphControl(Control):
 def _inner(trace: Trace, body: Graph, x: Operand, row: bool = False) -> Operand:
     """What stands for an operand within a body."""
     shape, shadow = (x.shape[1:], x.shadow[0]) if row else (x.shape, x.shadow)
-    value = Value(trace.graph.fresh("carry"), types.name_of(x.dtype), _dims(shape))
+    value = Value(trace.graph.fresh("carry"), types.name_of(x.dtype), dims(shape))
     body.inputs.append(value)
     return Operand(np.asarray(shadow), shape, value)
 

@@ -27,6 +27,11 @@ def choose(mask: Any, a: Any, b: Any) -> Operand:
     """Elements of `a` where the mask is true, of `b` elsewhere."""
     shadows = [x.shadow if isinstance(x, Operand) else x for x in (mask, a, b)]
     like = 1 if isinstance(a, Operand) else 2
+    if shadows[like].dtype == np.bool_:  # ONNX Runtime has no Where of truth values
+        other = emit("Not", [mask], np.logical_not(shadows[0]))
+        first = emit("And", [mask, a], np.logical_and(shadows[0], shadows[1]))
+        second = emit("And", [other, b], np.logical_and(other.shadow, shadows[2]))
+        return emit("Or", [first, second], np.logical_or(first.shadow, second.shadow))
     return emit("Where", [mask, a, b], np.where(*shadows), like=like)
 
 
@@ -114,7 +119,8 @@ def _sign(x: Operand) -> Operand:
 
 def _asinh(x: Operand) -> Operand:
     size = abs(x)
-    return _sign(x) * log1p(None, size + size * size / (_root(size * size + 1.0) + 1.0))
+    made: Operand = _sign(x) * log1p(None, size + size * size / (_root(size * size + 1.0) + 1.0))
+    return made
 
 
 _DOUBLE: Final[dict[str, Callable[[Operand], Operand]]] = {
@@ -300,7 +306,8 @@ def atan2(eager: Any, y: Operand, x: Operand) -> Any:
 
 def _negative(x: Operand) -> Operand:
     """True also for -0.0, which division tells."""
-    return (x < 0.0) | ((x == 0.0) & ((1.0 / x) < 0.0))
+    made: Operand = (x < 0.0) | ((x == 0.0) & ((1.0 / x) < 0.0))
+    return made
 
 
 def heaviside(eager: Any, x: Operand, y: Operand) -> Any:

@@ -24,8 +24,8 @@ def other_sizes(first: dict[str, int]) -> Iterator[dict[str, int]]:
     yield {name: side * (2 + i) for i, (name, side) in enumerate(first.items())}
     yield {name: side + 1 + i for i, (name, side) in enumerate(first.items())}
     yield {name: side * 2 for name, side in first.items()}
-    for other in (lambda n: n - 1, lambda n: n // 2):
-        made = {name: other(side) for name, side in first.items()}
+    fewer = {name: side - 1 for name, side in first.items()}
+    for made in (fewer, {name: side // 2 for name, side in first.items()}):
         if min(made.values()) > 1:
             yield made
 
@@ -84,9 +84,10 @@ def _difference(a: Graph, b: Graph, pairs: _Pairs) -> Found | None:
         count = min(len(a.nodes), len(b.nodes))
         more = [graph.nodes[count] if len(graph.nodes) > count else None for graph in (a, b)]
         return (more[0], more[1]), f"it has {len(a.nodes)} and {len(b.nodes)} nodes"
-    for one, other in zip(a.outputs, b.outputs, strict=True):
-        if one.shape != other.shape:
-            return (None, None), f"the output '{one.name}' has the shapes {one.shape} and {other.shape}"
+    for x, y in zip(a.outputs, b.outputs, strict=True):
+        if x.shape != y.shape:
+            what = f"the output '{x.name}' has the shapes {x.shape} and {y.shape}"
+            return (None, None), what
     return None
 
 

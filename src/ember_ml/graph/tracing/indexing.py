@@ -21,7 +21,7 @@ from ember_ml.graph.tracing.moving import (
 )
 from ember_ml.graph.tracing.operand import Operand
 from ember_ml.graph.tracing.sizes import Size, sizes_in
-from ember_ml.graph.tracing.trace import _dims, constant, current, emit
+from ember_ml.graph.tracing.trace import constant, current, dims, emit
 
 __all__ = ["get", "put", "ranged"]
 
@@ -98,7 +98,7 @@ def _basic(x: Operand, items: Sequence[Any]) -> Operand:
                 if length is not _KEPT:
                     axes.append(axis)
                     sides.append(length)
-                    side = length  # type: ignore[assignment]  # None where only the node knows
+                    side = length
                     axis += 1
                     place += 1
                     continue
@@ -178,7 +178,7 @@ def _sliced(
             for axis, (side, n) in enumerate(zip(sides, array.shape, strict=True))
         )
         if made.value is not None:
-            made.value.shape = _dims(shape)
+            made.value.shape = dims(shape)
         return Operand(made.shadow, shape, made.value)
     return made
 
@@ -292,9 +292,9 @@ def put(x: Operand, key: Key, value: Operand) -> Operand:
     """The operand with a value at a key."""
     items = _spread(x, key)
     if all(_is_known(one) for one in (x, value, *items)) and not _varies(items):
-        made = x.shadow.copy()
-        made[tuple(i.shadow if isinstance(i, Operand) else i for i in items)] = value.shadow
-        return constant(made)
+        whole = x.shadow.copy()
+        whole[tuple(i.shadow if isinstance(i, Operand) else i for i in items)] = value.shadow
+        return constant(whole)
     masks = [i for i in items if isinstance(i, Operand) and i.dtype == np.bool_ and not i.known]
     if masks:
         return _masked(x, items, masks, value)

@@ -214,8 +214,9 @@ def _triangle(upper: int) -> Callable[..., Operand]:
     cut: Any = np.triu if upper else np.tril
 
     def run(eager: Any, x: Operand, k: int) -> Operand:
-        inputs = [x, np.array(k, np.int64)]
-        return emit("Trilu", inputs, cut(x.shadow, k), shape=x.shape, upper=upper)
+        return emit(
+            "Trilu", [x, np.array(k, np.int64)], cut(x.shadow, k), shape=x.shape, upper=upper
+        )
 
     return run
 
@@ -232,7 +233,8 @@ def accumulate_at(eager: Any, x: Operand, key: tuple[slice, ...], part: Operand)
         starts.append(item.start if item.start is not None else first)
         steps.append(step)
     rest = x.ndim - len(key)
-    return x + placed(part, [*starts, *[0] * rest], [*steps, *[1] * rest], x.shape)
+    made: Operand = x + placed(part, [*starts, *[0] * rest], [*steps, *[1] * rest], x.shape)
+    return made
 
 
 def imag(eager: Any, x: Operand) -> Operand:

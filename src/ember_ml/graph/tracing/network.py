@@ -46,7 +46,8 @@ def _with(op: str, attribute: str) -> Emitter:
     def run(eager: Any, x: Operand, value: float) -> Any:
         if not carriers.takes(op, x.dtype) and x.dtype == np.float64:
             return NotImplemented
-        return emit(op, [x], eager(x, value), shape=x.shape, **{attribute: float(value)})
+        given: dict[str, Any] = {attribute: float(value)}
+        return emit(op, [x], eager(x, value), shape=x.shape, **given)
 
     return run
 
@@ -400,6 +401,34 @@ def _stacked(parts: list[Operand]) -> Operand:
     return wide[0] if len(wide) == 1 else concat(wide, 0)
 
 
+def recurrent_grad(eager: Any, *args: Any) -> Any:
+    """By the steps one after the other on our tape, whose rules become nodes."""
+    from ember_ml.autodiff import backward, tape
+    from ember_ml.autodiff.rules.recurrent import _OPS
+    from ember_ml.backend.portable import recurrent as portable
+    from ember_ml.graph.tracing.backend import graph_backend
+    from ember_ml.tensor.core import GradTensor, fill
+
+    backend, count = graph_backend(), portable.ARRAYS
+    spec = backend.spec_of(args[0])
+    operands: list[Any] = [
+        x
+        if x is None
+        else (tape.alias if x.dtype == spec.dtype.numpy else fill)(x, backend.spec_of(x))
+        for x in args[:count]
+    ]
+    with tape.set_grad_enabled(True):
+        results = portable.recurrent(_OPS, *operands, args[count + 3], False)[:3]
+    seeds = {
+        result._node: fill(g, spec)
+        for result, g in zip(results, args[count : count + 3], strict=False)
+        if g is not None and type(result) is GradTensor
+    }
+    found = backward.pull_back(seeds, retain=False)
+    made = [found.get(x._node) if type(x) is GradTensor else None for x in operands]
+    return [None if x is None else x.native for x in made]
+
+
 EMITTERS: Final[dict[str, Emitter]] = {
     "relu": _simple("Relu"),
     "sigmoid": _simple("Sigmoid"),
@@ -425,4 +454,5 @@ EMITTERS: Final[dict[str, Emitter]] = {
     "max_pool": max_pool,
     "avg_pool": avg_pool,
     "recurrent": recurrent,
+    "recurrent_grad": recurrent_grad,
 }

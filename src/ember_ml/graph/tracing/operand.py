@@ -50,7 +50,8 @@ class Operand:
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy's dtype of the elements."""
-        return self.shadow.dtype
+        found: np.dtype[Any] = self.shadow.dtype
+        return found
 
     @property
     def ndim(self) -> int:

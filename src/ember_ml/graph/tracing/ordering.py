@@ -12,7 +12,7 @@ from ember_ml.graph.tracing.elementwise import choose
 from ember_ml.graph.tracing.indexing import taken
 from ember_ml.graph.tracing.moving import reshaped, unsqueezed
 from ember_ml.graph.tracing.operand import Operand
-from ember_ml.graph.tracing.reductions import _ordered, _unordered, any_of, summed
+from ember_ml.graph.tracing.reductions import any_of, ordered, summed, unordered
 from ember_ml.graph.tracing.trace import cast, current, emit, emit_many
 
 __all__ = ["EMITTERS"]
@@ -24,9 +24,9 @@ _WIDER: Final = {"float16": dtypes.float32, "bfloat16": dtypes.float32}
 def _top(x: Operand, count: int, axis: int, largest: bool) -> tuple[Operand, Operand]:
     """The first values by order and their places; equal ones keep their order."""
     if x.dtype.kind in "iub":
-        inner, turned = _ordered(x)
+        inner, turned = ordered(x)
         values, places = _first(inner, count, axis, largest)
-        return (_unordered(values) if turned else values), places
+        return (unordered(values) if turned else values), places
     # NaN counts as the largest; ONNX Runtime leaves its place open. A wider dtype has room for it
     # above infinity. (In float64 infinity is as large as the largest number.)
     wide = _WIDER.get(x.dtype.name, dtypes.float64)

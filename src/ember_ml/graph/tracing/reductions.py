@@ -15,7 +15,7 @@ from ember_ml.graph.tracing.operand import Operand
 from ember_ml.graph.tracing.sizes import Size
 from ember_ml.graph.tracing.trace import cast, constant, emit
 
-__all__ = ["EMITTERS", "any_of", "count_of", "summed"]
+__all__ = ["EMITTERS", "any_of", "count_of", "ordered", "summed", "unordered"]
 
 _FLIP: Final = np.int64(-(2**63))
 _LONG: Final = 4096
@@ -67,14 +67,14 @@ def _simple(op: str) -> Callable[..., Any]:
     return run
 
 
-def _ordered(x: Operand) -> tuple[Operand, bool]:
+def ordered(x: Operand) -> tuple[Operand, bool]:
     """uint64 as int64 in the same order, for operators that do not take it."""
     if x.dtype != np.uint64:
         return x, False
     return cast(x, dtypes.int64) + int(_FLIP), True
 
 
-def _unordered(x: Operand) -> Operand:
+def unordered(x: Operand) -> Operand:
     return cast(x + int(_FLIP), dtypes.uint64)
 
 
@@ -83,11 +83,11 @@ def _extreme(op: str) -> Callable[..., Any]:
 
     def run(eager: Any, x: Operand, *, axis: Any = None, keepdims: bool = False) -> Any:
         eager(x, axis=axis, keepdims=keepdims)  # which says what is wrong
-        inner, turned = _ordered(x)
+        inner, turned = ordered(x)
         out = join(inner.shadow, axis=_axes(x, axis), keepdims=keepdims)
         made = _reduced(op, inner, axis, keepdims, out)
         if turned:
-            return _unordered(made)
+            return unordered(made)
         if x.dtype.kind == "f" and _axes(x, axis):
             # ONNX Runtime passes over NaN; a sum does not.
             mask = emit("IsNaN", [x], np.isnan(x.shadow))
@@ -157,7 +157,7 @@ def _position(op: str) -> Callable[..., Any]:
         ndim = x.ndim
         inner = reshaped(x, (-1,)) if axis is None else x
         place = 0 if axis is None else axis % ndim
-        inner, _ = _ordered(inner)
+        inner, _ = ordered(inner)
         if x.dtype.kind == "f":
             # The first NaN counts as the largest, and as the smallest.
             mask = emit("IsNaN", [inner], np.isnan(inner.shadow))

@@ -12,6 +12,7 @@ from ember_ml import dtypes
 from ember_ml.graph.tracing.elementwise import choose, number
 from ember_ml.graph.tracing.moving import expanded, reshaped
 from ember_ml.graph.tracing.operand import Operand
+from ember_ml.graph.tracing.reductions import ordered, unordered
 from ember_ml.graph.tracing.trace import cast, constant, emit, emit_many
 
 __all__ = ["EMITTERS"]
@@ -66,7 +67,7 @@ def _plain(
 def _at(ufunc: Any, start: Operand, places: Operand, values: Operand, axis: int) -> Any:
     made = np.array(start.shadow)
     side = max(made.shape[axis], 1)
-    grid = list(np.indices(values.shadow.shape, sparse=True))
+    grid: list[Any] = list(np.indices(values.shadow.shape, sparse=True))
     grid[axis] = np.mod(places.shadow, side)
     if values.shadow.size:
         ufunc.at(made, tuple(grid), values.shadow)
@@ -84,16 +85,19 @@ def _extreme(how: str) -> Callable[..., Any]:
         if kind in "iu":
             limits = np.iinfo(values.dtype)
             limit: Any = limits.min if how == "max" else limits.max
-            if values.dtype == np.uint64:
-                return NotImplemented  # int64, in which it would run, has another order
+            if values.dtype == np.uint64:  # by int64, in which it would run, in the same order
+                limits = np.iinfo(np.int64)
+                limit = limits.min if how == "max" else limits.max
         else:
             limit = -math.inf if how == "max" else math.inf
         places = _places(values, indices, axis)
-        start = _start(limit, values, axis, size)
-        made = _scattered(start, places, values, axis, how, _at(ufunc, start, places, values, axis))
+        inner, turned = ordered(values)
+        start = _start(limit, inner, axis, size)
+        made = _scattered(start, places, inner, axis, how, _at(ufunc, start, places, inner, axis))
+        made = unordered(made) if turned else made
         ones = expanded(constant(np.ones((), np.int64)), values.shape)
         count = _plain("add", 0, ones, indices, axis, size)
-        if kind != "b" and kind not in "iu":
+        if kind not in "iu":
             # ONNX Runtime passes over NaN.
             lost = cast(emit("IsNaN", [values], np.isnan(values.shadow)), dtypes.int64)
             some = _plain("add", 0, lost, indices, axis, size) > 0

@@ -7,8 +7,9 @@ come out even, and sizes that only a node can tell, count as names of their own.
 
 from __future__ import annotations
 
+import operator
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ember_ml.errors import TraceError
@@ -144,6 +145,15 @@ class Size(int):
         return int.__hash__(self)
 
 
+_MEANING: Final[dict[str, Callable[[float, float], float]]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "Div": operator.truediv,
+    "Pow": operator.pow,
+}
+
+
 class Ratio(float):
     """A float that was computed of sizes, with the way in which it was.
 
@@ -158,15 +168,7 @@ class Ratio(float):
         """What an operator of ONNX makes of two numbers, sizes or ratios."""
         if not isinstance(a, int | float) or not isinstance(b, int | float):
             return NotImplemented
-        x, y = float(a), float(b)
-        value = {
-            "Add": lambda: x + y,
-            "Sub": lambda: x - y,
-            "Mul": lambda: x * y,
-            "Div": lambda: x / y,
-            "Pow": lambda: x**y,
-        }[op]()
-        made = Ratio(value)
+        made = Ratio(_MEANING[op](float(a), float(b)))
         made.expression = (op, a, b)
         return made
 

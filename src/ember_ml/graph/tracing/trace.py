@@ -18,7 +18,18 @@ from ember_ml.graph.tracing.lines import brief_line, place, user_line
 from ember_ml.graph.tracing.operand import Array, Operand
 from ember_ml.graph.tracing.sizes import Polynomial, Size, sizes_in
 
-__all__ = ["Trace", "cast", "constant", "current", "emit", "emit_many", "readable", "tracing"]
+__all__ = [
+    "Trace",
+    "broadcast",
+    "cast",
+    "constant",
+    "current",
+    "dims",
+    "emit",
+    "emit_many",
+    "readable",
+    "tracing",
+]
 
 _CURRENT: Final[ContextVar[Trace | None]] = ContextVar("ember_ml export", default=None)
 # Constants of up to so many elements are looked for among those that are there already.
@@ -255,7 +266,7 @@ def emit_many(
         op,
         given,
         [
-            (name, None if sides is None else _dims(sides))
+            (name, None if sides is None else dims(sides))
             for name, sides in zip(names, wanted, strict=True)
         ],
         **attributes,
@@ -264,11 +275,11 @@ def emit_many(
     for array, value, sides in zip(arrays, made, wanted, strict=True):
         if sides is None:
             sides = _from_node(inputs, array, value)
-            value.shape = _dims(sides)
+            value.shape = dims(sides)
         if array.dtype == dtype and carrier != dtype:
             target = types.name_of(dtype)
             value = trace.node(
-                "Cast", [value], [(target, _dims(sides))], to=types.number_of(target)
+                "Cast", [value], [(target, dims(sides))], to=types.number_of(target)
             )[0]
         results.append(Operand(array, sides, value))
     return results
@@ -284,13 +295,13 @@ def _input(trace: Trace, x: Input, dtype: Any, carrier: Any) -> Value | None:
             return trace.constant(x.shadow.astype(carrier))
         name = types.name_of(carrier)
         return trace.node(
-            "Cast", [trace.value(x)], [(name, _dims(x.shape))], to=types.number_of(name)
+            "Cast", [trace.value(x)], [(name, dims(x.shape))], to=types.number_of(name)
         )[0]
     array = np.asarray(x)
     return trace.constant(array.astype(carrier) if array.dtype == dtype else array)
 
 
-def _dims(shape: Sequence[int]) -> tuple[Any, ...]:
+def dims(shape: Sequence[int]) -> tuple[Any, ...]:
     """A shape as a graph tells it: names of sizes, None for what is made of several."""
     return tuple(side.name if type(side) is Size else int(side) for side in shape)
 
@@ -304,7 +315,7 @@ def _symbolic(
         return shape
     varying = [x.shape for x in inputs if isinstance(x, Operand) and sizes_in(x.shape)]
     if not varying:
-        return array.shape
+        return tuple(array.shape)
     found = broadcast([x.shape for x in inputs if isinstance(x, Operand)])
     return found if found is not None and tuple(map(int, found)) == array.shape else None
 
@@ -356,7 +367,7 @@ def cast(x: Operand, dtype: dtypes.DType) -> Operand:
             f"{dtype} came up{user_line()}"
         )
     name = types.name_of(dtype.numpy)
-    value = trace.node("Cast", [trace.value(x)], [(name, _dims(x.shape))], to=types.number_of(name))
+    value = trace.node("Cast", [trace.value(x)], [(name, dims(x.shape))], to=types.number_of(name))
     return Operand(array, x.shape, value[0])
 
 
