@@ -45,7 +45,9 @@ def test_a_step_of_descent_runs_again_and_again(backend: str) -> None:
         feeds = {k.removeprefix("new."): v for k, v in out.items() if k != "loss"}
         np.testing.assert_allclose(out["loss"], wanted["loss"].numpy(), rtol=1e-5)
         for name, value in params.items():
-            np.testing.assert_allclose(out[f"params.{name}"], value.numpy(), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                out[f"new.params.{name}"], value.numpy(), rtol=1e-5, atol=1e-6
+            )
 
 
 def test_backward_on_a_model_that_is_closed_over(backend: str) -> None:
