@@ -18,6 +18,7 @@ from ember_ml.errors import UnsupportedOpError
 from ember_ml.graph.tracing import (
     control,
     elementwise,
+    elimination,
     indexing,
     linearalg,
     moving,
@@ -41,6 +42,7 @@ _EMITTERS: dict[str, Callable[..., Any]] = {
     **ordering.EMITTERS,
     **scattering.EMITTERS,
     **linearalg.EMITTERS,
+    **elimination.EMITTERS,
     **network.EMITTERS,
 }
 

@@ -87,12 +87,6 @@ def contract(
     return emit("Einsum", arrays, eager(arrays, terms, output), shape=shape, equation=equation)
 
 
-def det(eager: Any, x: Operand) -> Any:
-    if x.dtype != np.float32:
-        return NotImplemented
-    return emit("Det", [x], eager(x), shape=x.shape[:-2])
-
-
 def outer(eager: Any, x: Operand, y: Operand) -> Any:
     return unsqueezed(x, [1]) * unsqueezed(y, [0])
 
@@ -103,6 +97,5 @@ EMITTERS: Final[dict[str, Callable[..., Any]]] = {
     "tensordot": tensordot,
     "vecdot": vecdot,
     "contract": contract,
-    "linalg.det": det,
     "linalg.outer": outer,
 }
