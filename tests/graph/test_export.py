@@ -275,6 +275,8 @@ def test_mistakes_of_the_caller() -> None:
         export(lambda x, y: (x, y), _floats(2), _floats(3), dynamic_axes=[{0: "n"}, {0: "n"}])
     with pytest.raises(EmberError, match="complex"):
         export(lambda x: x * 1j, _floats(2))
+    with pytest.raises(EmberError, match="the input 'x' is complex64"):
+        export(lambda x: ops.abs(x), _floats(2).astype(np.complex64))
 
 
 def test_a_tensor_that_was_kept_from_inside_says_so() -> None:

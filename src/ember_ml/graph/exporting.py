@@ -22,6 +22,7 @@ from ember_ml.errors import (
     ShapeError,
     TraceError,
     UnknownKeyError,
+    UnsupportedOpError,
 )
 from ember_ml.graph import types
 from ember_ml.graph.core import Graph
@@ -164,6 +165,11 @@ class _Export:
         self, name: str, array: np.ndarray[Any, Any], holder: Tensor | None, grad: bool
     ) -> None:
         types.name_of(array.dtype)
+        if array.dtype.kind == "c":
+            raise UnsupportedOpError(
+                f"em.export: the input '{name}' is {array.dtype}, and graphs of ONNX Runtime have "
+                f"no complex numbers to take; give its real and imaginary parts"
+            )
         self._inputs.append(_Input(name, array, holder, grad, {}))
 
     def _label(self, path: str) -> str:

@@ -16,6 +16,7 @@ from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
 from ember_ml.dtypes import DType
 from ember_ml.errors import UnsupportedOpError
 from ember_ml.graph.tracing import (
+    complexes,
     control,
     elementwise,
     elimination,
@@ -88,6 +89,10 @@ class GraphBackend(Backend):
         eager = selection.load("numpy").kernel(name, dtype)
         emitter, written = _EMITTERS.get(name), portable.KERNELS.get(name)
         kernels = self.kernels
+        if dtype.is_complex or name.startswith("fft."):
+            emitter = complexes.EMITTERS.get(name)
+            if name in complexes.MOVES:
+                emitter = self._of_parts(name)
 
         def kernel(*args: Any, **named: Any) -> NativeArray:
             if _all_known(args):
@@ -103,6 +108,15 @@ class GraphBackend(Backend):
             return written(kernels, *args, **named)
 
         return kernel
+
+    def _of_parts(self, name: str) -> Callable[..., Any]:
+        def kernel_of(x: Operand) -> Kernel:
+            return self.entry(self.spec_of(x), name)[0]
+
+        def run(eager: Any, *args: Any, **named: Any) -> Any:
+            return complexes.lifted(kernel_of, *args, **named)
+
+        return run
 
     # --- Arrays -------------------------------------------------------------------------------
 
@@ -134,13 +148,24 @@ class GraphBackend(Backend):
         return cast(indexing.ranged((count,)), spec.dtype)
 
     def cast(self, native: NativeArray, dtype: DType) -> NativeArray:
+        if not native.known and (dtype.is_complex or native.dtype.kind == "c"):
+            if native.dtype == dtype.numpy:
+                return native
+            if not dtype.is_complex:
+                return cast(native, dtype)  # which says what is wrong
+            real = dtypes.real_of(dtype)
+            return complexes.join(*(cast(part, real) for part in complexes.split(native)))
         return cast(native, dtype)
 
     def copy(self, native: NativeArray) -> NativeArray:
         # Operands do not change; another object tells a copy from the original.
-        return Operand(native.shadow, native.shape, _value(native), known=native.known)
+        made = Operand(native.shadow, native.shape, native.value, known=native.known)
+        made.parts = native.parts
+        return made
 
     def getitem(self, native: NativeArray, key: tuple[Any, ...]) -> NativeArray:
+        if native.parts is not None:
+            return native[key]
         return indexing.get(native, key)
 
     def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
@@ -183,12 +208,8 @@ def _reason(name: str) -> str:
     if name.startswith("fft."):
         return " on ONNX Runtime, which has no complex numbers"
     if name.startswith("linalg."):
-        return ", which has no factorisations of matrices"
+        return ", which has no factorisations; elimination is written out for up to 64 known rows"
     return ""
-
-
-def _value(x: Operand) -> Any:
-    return x.value
 
 
 def _all_known(args: Any) -> bool:

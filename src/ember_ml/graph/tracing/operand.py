@@ -21,7 +21,7 @@ class Operand:
     what is computed of them alone is computed at once, and can be read.
     """
 
-    __slots__ = ("__weakref__", "known", "name", "shadow", "shape", "value")
+    __slots__ = ("__weakref__", "known", "name", "parts", "shadow", "shape", "value")
 
     # Operators between an array of NumPy and an operand are the operand's.
     __array_priority__ = 1000
@@ -43,6 +43,8 @@ class Operand:
         self.known = known
         # What a constant is called in the graph, such as the path of a parameter.
         self.name = name
+        # Real and imaginary part of complex numbers, which graphs have not: see complexes.py.
+        self.parts: tuple[Operand, Operand] | None = None
 
     def __repr__(self) -> str:
         return f"<operand {self.dtype}{list(self.shape)}>"
@@ -75,8 +77,10 @@ class Operand:
     # --- Operators: Python numbers take the dtype of the operand ------------------------------
 
     def __getitem__(self, key: Any) -> Any:
-        from ember_ml.graph.tracing import indexing
+        from ember_ml.graph.tracing import complexes, indexing
 
+        if self.parts is not None:
+            return complexes.join(*(part[key] for part in self.parts))
         return indexing.get(self, key if isinstance(key, tuple) else (key,))
 
     def __bool__(self) -> bool:

@@ -68,6 +68,11 @@ class Trace:
         """The value of an operand; a constant comes into the graph here."""
         if x.value is not None:
             return x.value
+        if x.parts is not None:
+            raise UnsupportedOpError(
+                f"em.export: graphs of ONNX Runtime have no complex numbers to take, give or "
+                f"hand to this op; use ops.real, ops.imag or ops.abs{user_line()}"
+            )
         found = self._made.get(id(x))
         if found is not None:
             return found[1]
