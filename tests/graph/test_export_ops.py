@@ -24,6 +24,8 @@ _COMPLEX: Final = "complex numbers"
 _FACTORS: Final = "factorisations"
 _READS: Final = "was read"
 _DRAWS: Final = "random numbers"
+# Arithmetic of keys, which draws nothing.
+_KEYS: Final = ("random.key", "random.split", "random.fold_in")
 CANNOT: Final[dict[str, str]] = {
     # As many results as the values have it.
     **dict.fromkeys(
@@ -31,7 +33,6 @@ CANNOT: Final[dict[str, str]] = {
          "unique_all", "bincount"),
         _SHAPES,
     ),
-    "masked_select": "mask",
     "one_hot-open": "give num_classes",
     # They take values out of the engine.
     "from_numpy": _READS,
@@ -54,7 +55,7 @@ CANNOT: Final[dict[str, str]] = {
         _FACTORS,
     ),
     # Without a key, every run of the graph would give the numbers of the export.
-    **{name: _DRAWS for name in REGISTRY if name.startswith("random.")},
+    **{name: _DRAWS for name in REGISTRY if name.startswith("random.") and name not in _KEYS},
     "dropout": _DRAWS,
     "alpha_dropout": _DRAWS,
 }  # fmt: skip

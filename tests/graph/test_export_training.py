@@ -154,3 +154,20 @@ def test_a_recurrent_layer_is_trained() -> None:
     graph = export(gradients, x)
     for one, other in zip(graph.run({"x": x}).values(), gradients(ops.asarray(x)), strict=True):
         np.testing.assert_allclose(one, other.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_statistics_of_a_batch_norm_are_results_where_they_are_returned() -> None:
+    norm, x = nn.BatchNorm1d(3), _floats(4, 3)
+
+    def run(norm: Any, x: Any) -> Any:
+        return {"y": norm(x), "norm": norm}
+
+    tensors = dict(named_tensors(norm, "norm"))
+    feeds = {name: np.array(host(t)) for name, t in tensors.items()}
+    graph = export(run, norm, x)
+    for name, t in tensors.items():
+        np.testing.assert_array_equal(host(t), feeds[name])
+    out = _run(graph, {**feeds, "x": x})
+    np.testing.assert_allclose(out["y"], norm(ops.asarray(x)).numpy(), rtol=1e-5, atol=1e-6)
+    for name, t in tensors.items():
+        np.testing.assert_allclose(out[f"new.{name}"], host(t), rtol=1e-5, atol=1e-6)

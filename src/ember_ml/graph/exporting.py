@@ -317,14 +317,14 @@ class _Export:
 
     def _finish(self, trace: Trace, result: Any) -> None:
         backend = graph_backend()
-        leaves, structure = tree.flatten(result)
+        leaves, structure = tree.flatten(_sealed(result))
         named: list[tuple[str, Any]] = []
         for leaf, path in zip(leaves, tree.paths(structure, ""), strict=True):
             label = ".".join(
                 p.strip("[]'\"") for p in path.replace("][", "]|[").replace(".", "|").split("|")
             )
-            if not isinstance(leaf, Tensor) and hooks.of(type(leaf)) is not None:
-                named += list(named_tensors(leaf, label))
+            if isinstance(leaf, _Sealed):
+                named += list(named_tensors(leaf.owner, label))
             else:
                 named.append((label, leaf))
         whole = len(named) == 1 and structure == tree.LEAF

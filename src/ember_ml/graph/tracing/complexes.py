@@ -16,7 +16,7 @@ from ember_ml import dtypes
 from ember_ml.graph.tracing.elementwise import choose
 from ember_ml.graph.tracing.linearalg import product
 from ember_ml.graph.tracing.moving import expanded, padded, permuted
-from ember_ml.graph.tracing.operand import Operand
+from ember_ml.graph.tracing.operand import Array, Operand
 from ember_ml.graph.tracing.sizes import Size
 from ember_ml.graph.tracing.trace import cast, constant, emit
 
@@ -46,7 +46,7 @@ def split(x: Operand) -> tuple[Operand, Operand]:
 def join(real: Operand, imaginary: Operand) -> Operand:
     """A complex operand of its parts."""
     kind = _COMPLEX[np.dtype(real.dtype)]
-    array = (real.shadow + 1j * imaginary.shadow).astype(kind)
+    array: Array = (real.shadow + 1j * imaginary.shadow).astype(kind)
     if real.known and imaginary.known:
         return constant(array)
     made = Operand(array, real.shape)
@@ -130,7 +130,8 @@ def _waves(rows: int, columns: int, length: int, dtype: Any) -> tuple[Operand, O
 def _resized(x: Operand, length: int, axis: int) -> Operand:
     side = x.shape[axis]
     if side > length:
-        return x[(*(slice(None),) * axis, slice(0, length))]
+        made: Operand = x[(*(slice(None),) * axis, slice(0, length))]
+        return made
     widths = [(0, 0)] * x.ndim
     widths[axis] = (0, length - side)
     return padded(x, widths, 0)
