@@ -56,6 +56,8 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "scatter": lambda x: ops.scatter_add(x, (x[:, 0] > 0).astype("int64"), dim_size=2),
     "scan": lambda x: ops.scan(lambda c, row: (c + row, c * row), x[0], x)[1],
     "map": lambda x: ops.map_fn(lambda row: ops.sum(row * row), x),
+    "roll-far": lambda x: ops.roll(x, -5, axis=0),
+    "written-at-ends": lambda x: ops.index_update(x, (slice(-1, None),), 5.0),
     "written": lambda x: ops.index_update(x, (slice(0, 1),), 5.0),
 }
 

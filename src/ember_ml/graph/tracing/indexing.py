@@ -344,6 +344,11 @@ def _joined(x: Operand, items: Sequence[Any], value: Operand) -> Operand | None:
     if not odd:
         return expanded(value, x.shape)
     axis, item = odd[0], items[odd[0]]
+    if type(x.shape[axis]) is Size:
+        # Places beyond a size of some run must not become part of the result.
+        ends = (item.start, item.stop) if isinstance(item, slice) else (item,)
+        if any(type(end) is not Size and end not in (None, 0, -1) for end in ends):
+            return None
     if isinstance(item, slice):
         if item.step not in (None, 1):
             return None

@@ -130,16 +130,17 @@ def installed(found: list[tuple[Tensor, Operand]], backend: GraphBackend) -> Ite
             leaf = type(x) is GradTensor and x.is_leaf
             spec = backend.spec(x._spec.dtype)
             _clear(x, ("_home", "_node"))
-            x.__class__ = GradTensor if leaf else Tensor
+            kind: Any = GradTensor if leaf else Tensor
+            x.__class__ = kind
             _SLOTS["native"].__set__(x, operand)
             x._spec = spec
             if leaf:
                 x._node = tape.Leaf()
         yield
     finally:
-        for x, kind, state in reversed(saved):
+        for x, own, state in reversed(saved):
             _clear(x, _SLOTS)
-            x.__class__ = kind
+            x.__class__ = own
             for name, value in state.items():
                 _SLOTS[name].__set__(x, value)
 

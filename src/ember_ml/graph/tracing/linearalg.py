@@ -32,9 +32,7 @@ def product(x: Operand, y: Operand) -> Operand:
 
 def _product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
     if len(a) < 2 or len(b) < 2:
-        rows = a[:-1]
-        columns = () if len(b) == 1 else (*b[:-2], b[-1])
-        return (*rows, *columns) if len(a) < 3 and len(b) < 3 else None
+        return (*a[:-1], *b[1:]) if len(a) < 3 and len(b) < 3 else None
     stack = broadcast([a[:-2], b[:-2]])
     return None if stack is None else (*stack, a[-2], b[-1])
 

@@ -191,8 +191,8 @@ def tile(eager: Any, x: Operand, counts: Sequence[int]) -> Operand:
 def roll(eager: Any, x: Operand, shift: Any, axis: Any = None) -> Operand:
     if axis is None:
         return reshaped(roll(eager, reshaped(x, (-1,)), shift, 0), x.shape)
-    shifts = shift if isinstance(shift, tuple | list) else (shift,)
-    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    shifts: Any = shift if isinstance(shift, tuple | list) else (shift,)
+    axes: Any = axis if isinstance(axis, tuple | list) else (axis,)
     if len(shifts) == 1 and len(axes) > 1:
         shifts = tuple(shifts) * len(axes)
     for by, one in zip(shifts, axes, strict=True):
@@ -201,8 +201,6 @@ def roll(eager: Any, x: Operand, shift: Any, axis: Any = None) -> Operand:
         count = by % side if side else 0
         if type(count) is not Size and not count:
             continue
-        if type(side) is Size and type(by) is not Size and abs(by) < int(side):
-            count = by if by > 0 else side + by
         before = (slice(None),) * place
         x = concat(
             [x[(*before, slice(side - count, None))], x[(*before, slice(0, side - count))]], place
