@@ -298,11 +298,13 @@ def put(x: Operand, key: Key, value: Operand) -> Operand:
     masks = [i for i in items if isinstance(i, Operand) and i.dtype == np.bool_ and not i.known]
     if masks:
         return _masked(x, items, masks, value)
-    value = _fitted(value, x)
-    joined = _joined(x, items, value)
-    if joined is not None:
-        return joined
+    if not any(item is None for item in items):
+        value = _fitted(value, x.ndim)
+        joined = _joined(x, items, value)
+        if joined is not None:
+            return joined
     places = get(ranged(x.shape), tuple(items))
+    value = _fitted(value, places.ndim)
     flat, count = reshaped(places, (-1,)), math.prod(places.shape)
     values = reshaped(expanded(value, places.shape), (count,))
     array = x.shadow.reshape(-1).copy()
@@ -317,9 +319,9 @@ def _is_known(item: Any) -> bool:
     return not isinstance(item, Operand) or item.known
 
 
-def _fitted(value: Operand, x: Operand) -> Operand:
+def _fitted(value: Operand, ndim: int) -> Operand:
     """A value without leading axes of length one that its place has not."""
-    excess = value.ndim - x.ndim
+    excess = value.ndim - ndim
     return squeezed(value, list(range(excess))) if excess > 0 else value
 
 
