@@ -57,6 +57,10 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "scan": lambda x: ops.scan(lambda c, row: (c + row, c * row), x[0], x)[1],
     "map": lambda x: ops.map_fn(lambda row: ops.sum(row * row), x),
     "roll-far": lambda x: ops.roll(x, -5, axis=0),
+    "flat-sum": lambda x: ops.sum(
+        ops.reshape(ops.tile(x, (1, 2000)), (x.shape[0], -1)), axis=(0, 1)
+    ),
+    "conv": lambda x: ops.conv1d(x.T[None], ops.ones((2, 2, 3)), stride=2, padding=1),
     "written-at-ends": lambda x: ops.index_update(x, (slice(-1, None),), 5.0),
     "written": lambda x: ops.index_update(x, (slice(0, 1),), 5.0),
 }
@@ -131,6 +135,9 @@ def _asks(x: Any) -> Any:
         (lambda x: x.sum() + ops.ones(int(x.shape[0])), r"a constant of Add differs"),
         (lambda x: x.reshape(3, 2), r"runs with the sizes \{'n': 3\} alone"),
         (lambda x: ops.cumprod(x, axis=0), r"dynamic"),
+        # The library itself goes two ways by a size: windows that do not fit, even parts.
+        (lambda x: ops.max_pool1d(x.T[None], 2, ceil_mode=True), r"dynamic"),
+        (lambda x: ops.adaptive_avg_pool1d(x.T[None], 3), r"dynamic"),
     ],
 )
 def test_a_size_that_went_into_the_graph_is_an_error(function: Any, text: str) -> None:

@@ -229,13 +229,18 @@ class _Export:
         first = {name: side if side > 1 else 3 for name, side in examples.items()}
         trace = self._trace(first)
         errors: list[EmberError] = []
+        agreed = 0
         for sizes in guarding.other_sizes(first):
+            if agreed == guarding.ENOUGH:
+                break
             try:
                 second = self._trace(sizes)
             except EmberError as error:
                 errors.append(error)
                 continue
             guarding.require_same(trace, second, first, sizes)
+            agreed += 1
+        if agreed:
             return trace.graph
         raise TraceError(
             f"em.export: {self._name} runs with the sizes {first} alone, so they cannot be "

@@ -1,13 +1,13 @@
 """Whether a graph holds for other sizes than those of its example.
 
-A function is traced a second time with other sizes. Where the two graphs differ, a size went into
+A function is traced again with other sizes, of several kinds. Where the graphs differ, a size went into
 a constant, an attribute or the number of nodes: that graph would be wrong for all other sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,13 +16,18 @@ from ember_ml.graph.core import Graph, Node, Value
 from ember_ml.graph.tracing.lines import text_of
 from ember_ml.graph.tracing.trace import Trace
 
-__all__ = ["other_sizes", "require_same"]
+__all__ = ["ENOUGH", "other_sizes", "require_same"]
+
+
+# How many other traces a graph is compared with: some code asks whether a size is even, or fits
+# a multiple, so one kind of size is not enough.
+ENOUGH: Final = 2
 
 
 def other_sizes(first: dict[str, int]) -> Iterator[dict[str, int]]:
-    """Sizes for a second trace, the most likely to be taken first."""
-    yield {name: side * (2 + i) for i, (name, side) in enumerate(first.items())}
+    """Sizes for more traces, the most telling first; not every function takes all of them."""
     yield {name: side + 1 + i for i, (name, side) in enumerate(first.items())}
+    yield {name: side * (2 + i) for i, (name, side) in enumerate(first.items())}
     yield {name: side * 2 for name, side in first.items()}
     fewer = {name: side - 1 for name, side in first.items()}
     for made in (fewer, {name: side // 2 for name, side in first.items()}):
