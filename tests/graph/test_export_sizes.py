@@ -57,9 +57,7 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "scan": lambda x: ops.scan(lambda c, row: (c + row, c * row), x[0], x)[1],
     "map": lambda x: ops.map_fn(lambda row: ops.sum(row * row), x),
     "roll-far": lambda x: ops.roll(x, -5, axis=0),
-    "flat-sum": lambda x: ops.sum(
-        ops.reshape(ops.tile(x, (1, 2000)), (x.shape[0], -1)), axis=(0, 1)
-    ),
+    "long-mean": lambda x: ops.mean(ops.tile(x * x, (1, 600)).reshape(x.shape[0], -1)),
     "conv": lambda x: ops.conv1d(x.T[None], ops.ones((2, 2, 3)), stride=2, padding=1),
     "written-at-ends": lambda x: ops.index_update(x, (slice(-1, None),), 5.0),
     "written": lambda x: ops.index_update(x, (slice(0, 1),), 5.0),

@@ -1,7 +1,7 @@
 """Whether a graph holds for other sizes than those of its example.
 
-A function is traced again with other sizes, of several kinds. Where the graphs differ, a size went into
-a constant, an attribute or the number of nodes: that graph would be wrong for all other sizes.
+A function is traced again with other sizes, of several kinds. Where the graphs differ, a size went
+into a constant, an attribute or the number of nodes: the graph would be wrong for other sizes.
 """
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ def _reduced(op: str, x: Operand, axis: Any, keepdims: bool, out: Any) -> Operan
     if op in ("ReduceSum", "ReduceMean") and x.dtype == np.float32:
         count = math.prod(int(x.shape[axis]) for axis in axes)
         if count >= _LONG and not any(type(x.shape[axis]) is Size for axis in axes):
+            # (Over a size that varies, the nodes cannot depend on how long it is.)
             # ONNX Runtime adds one after the other in float32: the error grows with their number.
             wide = cast(x, dtypes.float64)
             exact = array.astype(np.float64)
