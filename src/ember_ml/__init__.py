@@ -240,7 +240,9 @@ def __getattr__(name: str) -> _Any:
     if name in __all__:  # what is left is of autodiff
         from ember_ml import autodiff as gradients
 
-        return getattr(gradients, name)
+        # Kept: who writes em.no_grad() at every step comes here once.
+        found = globals()[name] = getattr(gradients, name)
+        return found
     raise AttributeError(f"module 'ember_ml' has no attribute {name!r}")
 
 
