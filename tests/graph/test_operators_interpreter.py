@@ -113,6 +113,30 @@ def test_values_are_freed_after_their_last_use() -> None:
     assert freed == [1, 1, 1, 1]
 
 
+def test_constants_are_folded_once(backend: str) -> None:
+    """What follows from constants alone is no step of a run."""
+    graph = Graph("folded")
+    x = graph.input("x", "float32", (4,))
+    two = graph.add("Constant", [], [("float32", (1,))], value_floats=[2.0])
+    sizes = graph.add("Constant", [], [("int64", (1,))], value_ints=[4])
+    many = graph.add("Expand", [two, sizes], [("float32", (4,))])
+    graph.output("y", graph.add("Mul", [x, many], [("float32", (4,))]))
+    program = OpsProgram(graph, backend)
+    assert [step.node.op for step in program._block.steps] == ["Mul", "Identity"]
+    assert program.run({"x": np.ones(4, np.float32)})["y"].tolist() == [2.0] * 4
+
+
+def test_gradients_flow_through_a_graph(backend: str) -> None:
+    program = OpsProgram(_scaled(), backend)
+
+    def loss(x: Any) -> Any:
+        y = program.run({"x": x})["y"]
+        return em.ops.sum(em.ops.multiply(y, y))
+
+    x = em.ops.asarray(np.array([[1.0, 2.0, 3.0]], np.float32))
+    assert em.grad(loss)(x).tolist() == [[8.0, 16.0, 24.0]]
+
+
 # --- The host -----------------------------------------------------------------------------------
 
 

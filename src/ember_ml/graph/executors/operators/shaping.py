@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes, ops
+from ember_ml.backend import selection
 from ember_ml.errors import DTypeError, ShapeError
 from ember_ml.graph import types
 from ember_ml.graph.executors.operators.registry import Host, operator
+from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 
 __all__ = ["axes_of", "hosted", "narrowed"]
@@ -17,8 +19,7 @@ __all__ = ["axes_of", "hosted", "narrowed"]
 
 def hosted(array: Any) -> Tensor:
     """A value on the host; it moves to the backend when it meets a tensor there."""
-    with ops.use_backend("numpy"):
-        return ops.asarray(np.asarray(array))
+    return convert.asarray(np.asarray(array), backend=selection.load("numpy"))
 
 
 def axes_of(axes: Any, ndim: int) -> tuple[int, ...]:
