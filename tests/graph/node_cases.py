@@ -37,7 +37,9 @@ _STRINGS = "strings: the ops executor computes with numbers"
 _SEQUENCES = "sequences and optionals are no tensors"
 _TRAINING = "ai.onnx.preview.training: optimisers are ember_ml.training's"
 _OLD = "of an opset below 13, where its operators had another form"
-_RANDOM = "random: the expected values are NumPy's draws; test_operators_random checks them by law"
+_RANDOM = (
+    "random: the expected values are NumPy's draws; test_operators_interpreter checks their laws"
+)
 
 # By operator.
 _OPERATORS = {

@@ -137,6 +137,17 @@ def test_gradients_flow_through_a_graph(backend: str) -> None:
     assert em.grad(loss)(x).tolist() == [[8.0, 16.0, 24.0]]
 
 
+@pytest.mark.parametrize("backend", ["numpy", "jax", "mlx"])
+def test_a_run_can_be_compiled(backend: str) -> None:
+    """torch.compile takes ten seconds to start, and compiles the same ops as tests/autodiff do."""
+    with em.use_backend(backend):
+        program = OpsProgram(_reshaping(), backend)
+        run = em.jit(lambda x: program.run({"x": x})["y"])
+        x = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+        y = run(em.ops.asarray(x))
+        np.testing.assert_array_equal(y.numpy(), x.reshape(2, 6))
+
+
 # --- The host -----------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ __all__ = ["padded"]
 
 @operator("Concat", 13)
 def concat(*inputs: Tensor, axis: int) -> Tensor:
-    return ops.concat(inputs, axis=axis) if len(inputs) > 1 else inputs[0]
+    return inputs[0] if len(inputs) == 1 else ops.concat(inputs, axis=axis)
 
 
 @operator("Split", 13)
