@@ -20,8 +20,9 @@ from ember_ml.graph.executors.operators import OPERATORS, find
 from tests.graph.proto_graphs import from_proto
 from tests.graph.version_cases import CASES, VersionCase, expected, feeds_of, model_of
 from tests.graph.version_cases_network import NETWORK_CASES
+from tests.graph.version_cases_steps import STEP_CASES
 
-ALL = (*CASES, *NETWORK_CASES)
+ALL = (*CASES, *NETWORK_CASES, *STEP_CASES)
 
 
 @cache
