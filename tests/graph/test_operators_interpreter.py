@@ -199,6 +199,14 @@ def test_a_host_value_meets_a_tensor(backend: str) -> None:
     assert (y.backend, y.tolist()) == (backend, [3, 6, 9])
 
 
+def test_det_of_16_bit_floats(backend: str) -> None:
+    """No engine factorises them, and neither does onnx's reference."""
+    x = np.array([[2, 1, 0], [1, 3, 1], [0, 1, 4]], np.float16)
+    det = next(iter(OpsProgram(_one("Det", {"x": x}, ["float16"]), backend).run({"x": x}).values()))
+    assert (det.dtype, det.shape) == (em.float16, ())
+    np.testing.assert_allclose(det.item(), np.linalg.det(x.astype(np.float64)), rtol=1e-3)
+
+
 # --- Branches and loops -------------------------------------------------------------------------
 
 
