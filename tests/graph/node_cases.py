@@ -70,13 +70,7 @@ _OPERATORS = {
 
 # By name.
 NOT_RUN = {
-    "test_dropout_default_old": _OLD,
-    "test_dropout_random_old": _OLD,
-    "test_loop11": _OLD,
     "test_scan_sum": _OLD,
-    "test_dynamicquantizelinear_expanded": _OLD,
-    "test_dynamicquantizelinear_max_adjusted_expanded": _OLD,
-    "test_dynamicquantizelinear_min_adjusted_expanded": _OLD,
     "test_bernoulli": _RANDOM,
     "test_bernoulli_expanded": _RANDOM,
     "test_bernoulli_double": _RANDOM,
