@@ -385,6 +385,16 @@ def test_chapters_that_are_loaded_when_used() -> None:
         _ = ops.spam  # type: ignore[attr-defined]  # that is the point
 
 
+def test_what_is_found_once_is_kept() -> None:
+    """A name of autodiff is looked for at its first use, not at every step of a loop."""
+    from ember_ml import autodiff
+
+    for name in autodiff.__all__:
+        found = getattr(autodiff, name)
+        if name in ember_ml.__all__:
+            assert getattr(ember_ml, name) is vars(ember_ml)[name] is found
+
+
 def test_every_listed_name_exists_in_every_module() -> None:
     for info in pkgutil.walk_packages(ember_ml.__path__, "ember_ml."):
         if info.name.endswith("__main__"):

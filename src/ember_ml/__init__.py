@@ -75,7 +75,18 @@ from ember_ml.devices import (
 from ember_ml.ops import from_jax, from_mlx, from_numpy, from_torch
 
 if _TYPE_CHECKING:
-    from ember_ml import autodiff, features, graph, io, memory, models, registry, training, tree, webnn
+    from ember_ml import (
+        autodiff,
+        features,
+        graph,
+        io,
+        memory,
+        models,
+        registry,
+        training,
+        tree,
+        webnn,
+    )
     from ember_ml.autodiff import (
         GradientTape,
         checkpoint,
@@ -207,9 +218,7 @@ __all__ = [
 ]
 
 
-_LATER = frozenset(
-    "autodiff features graph memory models registry training tree webnn".split()
-)
+_LATER = frozenset("autodiff features graph memory models registry training tree webnn".split())
 
 
 def __getattr__(name: str) -> _Any:
@@ -231,7 +240,9 @@ def __getattr__(name: str) -> _Any:
     if name in __all__:  # what is left is of autodiff
         from ember_ml import autodiff as gradients
 
-        return getattr(gradients, name)
+        # Kept: who writes em.no_grad() at every step comes here once.
+        found = globals()[name] = getattr(gradients, name)
+        return found
     raise AttributeError(f"module 'ember_ml' has no attribute {name!r}")
 
 

@@ -497,6 +497,56 @@ def test_hooks(backend: str) -> None:
     assert seen == ["Linear", "ReLU", "Sequential"]
 
 
+class Given(nn.Module):
+    """Its arguments, as they came."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+
+def test_arguments_of_a_call() -> None:
+    """All of them reach `forward` and the hooks, with or without those who look on."""
+    model = Given()
+    seen: list[Any] = []
+    for _ in range(2):
+        assert model() == ((), {})
+        assert model(None) == ((None,), {})
+        assert model(1, 2, x=3, self_=4) == ((1, 2), {"x": 3, "self_": 4})
+        assert model(x=3) == ((), {"x": 3})
+        model.register_forward_hook(lambda m, args, y: seen.append(args))
+    assert seen == [(), (None,), (1, 2), ()]
+    with pytest.raises(TypeError, match="forward"):
+        nn.Linear(2, 2)()
+
+
+class Doubled(nn.Linear):
+    """A layer that does something more in its call."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return 2 * super().__call__(*args, **kwargs)
+
+
+class DoubledToo(Doubled):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Doubled, DoubledToo])
+def test_a_call_of_its_own(kind: Any) -> None:
+    """A container goes through it, before, with and after a hook."""
+    layer = kind(2, 3)
+    model = nn.Sequential(nn.Identity(), layer)
+    x = ops.ones((1, 2))
+    expected = (2 * layer.forward(x)).tolist()
+    assert model(x).tolist() == expected
+    seen: list[Any] = []
+    remove = layer.register_forward_hook(lambda m, args, y: seen.append(y.tolist()))
+    assert model(x).tolist() == expected
+    assert seen == [layer.forward(x).tolist()]
+    remove()
+    assert model(x).tolist() == expected
+    assert len(seen) == 1
+
+
 def test_repr_is_a_tree() -> None:
     model = nn.Sequential(nn.Linear(2, 3, bias=False), nn.Residual(nn.ReLU()))
     assert repr(model) == (

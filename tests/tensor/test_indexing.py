@@ -80,6 +80,26 @@ def test_writing(backend: str, key: Any) -> None:
         np.testing.assert_array_equal(kept.numpy(), BASE)
 
 
+@pytest.mark.parametrize("key", [2, -1, slice(1, 3), (slice(None), -2), (..., slice(2)), (None, 1)])
+def test_reading_with_gradients(backend: str, key: Any) -> None:
+    """A slice of what is trained passes gradients on, and has none where nothing is recorded."""
+    host = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    x = em.Tensor(host, requires_grad=True)
+    part = x[key]
+    np.testing.assert_array_equal(part.detach().numpy(), host[key])
+    assert part.requires_grad
+    ops.sum(part * part).backward()
+    expected = np.zeros_like(host)
+    expected[key] = 2 * host[key]
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), expected)
+    with em.no_grad():
+        assert not x[key].requires_grad
+    for wrong in (3, -4, (0, 4), (0, 0, 0)):
+        with pytest.raises(IndexError, match=r"\(3, 4\)"):
+            x[wrong]
+
+
 def test_writing_reaches_no_other_tensor(backend: str) -> None:
     x = ops.asarray([1.0, 2.0, 3.0])
     y = x + 0

@@ -15,7 +15,7 @@ import pytest
 
 import ember_ml as em
 from ember_ml.nn import tensor
-from ember_ml.tensor import views
+from ember_ml.tensor import writing
 
 THREADS = 64
 # More elements than NumPy copies without letting other threads run.
@@ -83,7 +83,7 @@ def test_readers_and_clones_see_whole_writes(
     backend: str, opened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if opened:  # as large tensors are on engines without writes
-        monkeypatch.setattr(views, "_SMALL", 0)
+        monkeypatch.setattr(writing, "_SMALL", 0)
     x = tensor.zeros(SIZE, dtype="int64")
     window = x[:]
     window[:] = 0

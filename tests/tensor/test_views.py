@@ -14,7 +14,7 @@ import ember_ml as em
 from ember_ml import ops
 from ember_ml.errors import OutOfBoundsError, ReadOnlyError, ShapeError, UnsupportedOpError
 from ember_ml.nn import tensor
-from ember_ml.tensor import TensorView, TensorViewMut, views
+from ember_ml.tensor import TensorView, TensorViewMut, writing
 
 # Few shapes: JAX compiles a program for each part of each.
 SHAPES = ((4,), (2, 3), (2, 1, 4))
@@ -146,7 +146,7 @@ def test_random_programs_of_views_and_writes_on_jax(data: st.DataObject) -> None
 @pytest.mark.parametrize("backend", ["jax", "mlx"])
 def test_random_programs_where_old_arrays_are_given_up(backend: str, data: st.DataObject) -> None:
     """As with large tensors, whose storage owns its array and writes in place."""
-    with mock.patch.object(views, "_SMALL", 0):
+    with mock.patch.object(writing, "_SMALL", 0):
         play(backend, data)
 
 

@@ -22,7 +22,7 @@ from ember_ml.autodiff.tape import Leaf, Node
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.backend.gradients import NESTING, Function, PullBack
 from ember_ml.ops.random import replay
-from ember_ml.tensor import views
+from ember_ml.tensor import homes
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 
 __all__ = ["Captured", "Loop", "record"]
@@ -226,7 +226,7 @@ def _staged(backend: Backend, loop: Loop, captured: Sequence[Tensor], depends: D
 @contextmanager
 def _standing_in(tensors: Sequence[Tensor], natives: Natives) -> Iterator[None]:
     """A block in which tensors hold other arrays, and are not recorded on the tape."""
-    saved = [(x, x.native, views.home_of(x)) for x in tensors]
+    saved = [(x, x.native, homes.home_of(x)) for x in tensors]
     try:
         for x, native in zip(tensors, natives, strict=True):
             x.__class__ = Tensor

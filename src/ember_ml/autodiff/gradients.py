@@ -10,7 +10,7 @@ from ember_ml import tree
 from ember_ml.autodiff import runs, tape
 from ember_ml.autodiff.calls import Call, Outcome
 from ember_ml.autodiff.runs import NESTING, Run
-from ember_ml.tensor import views
+from ember_ml.tensor import homes
 from ember_ml.tensor.core import GradTensor, fill
 
 __all__ = ["grad", "value_and_grad"]
@@ -91,7 +91,7 @@ def _value_and_grad(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any,
     if not create:
         if type(value) is GradTensor:
             # The record goes, and with it whoever shared the memory, unless it came from outside.
-            outside = spec.records or value.is_leaf or views.home_of(value) is not None
+            outside = spec.records or value.is_leaf or homes.home_of(value) is not None
             value = value.detach() if outside else fill(value.native, value._spec)
         if aux is not None:
             aux = runs.detached(aux)

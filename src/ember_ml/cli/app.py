@@ -36,7 +36,7 @@ def errors_for_people(console: Console) -> Iterator[None]:
     """Turn an error of the library into its message and exit status 1."""
     try:
         yield
-    except EmberError as error:
+    except (EmberError, OSError) as error:
         console.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(1) from error
 
@@ -129,6 +129,85 @@ def info() -> None:
             system = status.system_table()
         console.print(system)
         console.print(status.engines_table(console))
+
+
+@app.command()
+def run(
+    model: Annotated[Path, typer.Argument(help="An .onnx file.")],
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", help="x.npy, name=x.npy, or all of them in an .npz file."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Save the results as .npz or .npy.")
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option("--backend", "-b", help="onnxruntime if none; else numpy, torch, jax, mlx."),
+    ] = None,
+    cast: Annotated[bool, typer.Option("--cast", help="Cast arrays to the inputs' types.")] = False,
+    repeat: Annotated[int, typer.Option(min=1, help="How often it is run, for its time.")] = 1,
+) -> None:
+    """Run an ONNX model on arrays in files, and show what comes out."""
+    from ember_ml.cli import graphs
+
+    console = Console()
+    with errors_for_people(console):
+        graphs.run(console, model, given or [], output, backend, cast=cast, repeat=repeat)
+
+
+@app.command("inspect")
+def inspect_file(
+    path: Annotated[Path, typer.Argument(help="An .onnx file, or one of tensors.")],
+    draw: Annotated[Path | None, typer.Option(help="Draw the graph to this SVG.")] = None,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes of the graph.")] = False,
+) -> None:
+    """Show what a model or a file of tensors holds."""
+    from ember_ml.cli import graphs
+
+    console = Console()
+    with errors_for_people(console):
+        graphs.inspect(console, path, draw, nodes=nodes)
+
+
+@app.command()
+def export(
+    target: Annotated[str, typer.Argument(help="A saved model, or module:function_or_model.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file to write.")],
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shape",
+            "-s",
+            help="An input: x:1x3x224x224, or x:batch,3:int64; a name is a size that varies.",
+        ),
+    ] = None,
+    external_data: Annotated[
+        bool | None,
+        typer.Option(help="Large weights in a file beside it; by their size if not said."),
+    ] = None,
+) -> None:
+    """Trace a model or a function, and write it as an ONNX file."""
+    from ember_ml.cli import graphs
+
+    console = Console()
+    with errors_for_people(console):
+        graphs.export(console, target, output, shape or [], external=external_data)
+
+
+@app.command()
+def ops(
+    pattern: Annotated[str, typer.Argument(help="Part of a name, or a pattern: 'conv*'.")] = "",
+    backend: Annotated[
+        list[str] | None, typer.Option("--backend", "-b", help="Only these backends.")
+    ] = None,
+) -> None:
+    """Show every op with the backends that run it, and whether it can be exported to ONNX."""
+    from ember_ml.cli import op_table
+
+    console = Console()
+    with errors_for_people(console):
+        op_table.show(console, pattern, backend or [])
 
 
 @backends_app.callback(invoke_without_command=True)

@@ -91,7 +91,7 @@ def name_of(dtype: object) -> str:
         made = np.dtype(dtype)  # type: ignore[call-overload]  # whatever NumPy takes for one
     except TypeError:
         made = None
-    found = "string" if made is not None and made.kind in "US" else _OF_DTYPE.get(made)  # type: ignore[arg-type]
+    found = "string" if made is not None and made.kind in "US" else _OF_DTYPE.get(made)
     if found is None:
         raise DTypeError(f"graphs hold no elements of type {dtype!r}; they hold {_listed()}")
     return found

@@ -107,6 +107,10 @@ class Content:
         except (OSError, ValueError):  # a file system without maps; a file that became shorter
             return None
 
+    def fileno(self) -> int:
+        """The descriptor, as long as the file is open."""
+        return self._descriptor
+
     def bytes(self, start: int, count: int) -> bytes:
         """`count` bytes from `start`; FormatError where the file ends before."""
         found = os.pread(self._descriptor, count, start)

@@ -58,7 +58,10 @@ class Choice:
         return self.temperature == 0.0 or self.top_k == 1
 
     def pick(self, scores: Tensor, draws: Tensor | None) -> Tensor:
-        """A token for each row of scores `(batch, vocabulary)`, by draws in [0, 1)."""
+        """A token for each row of scores `(batch, vocabulary)`, by draws in [0, 1).
+
+        Without draws it is the best one, and there may be other axes before the last.
+        """
         if draws is None:
             return ops.argmax(scores, axis=-1)
         if scores.dtype.itemsize < 4:  # a running sum of many small numbers
@@ -205,18 +208,20 @@ def _written(
             last = None
         start = length + number
         if eos is not None:
-            found = np.where(ended, eos, token.numpy())
-            ended |= found == eos
+            found = np.where(ended[:, None], eos, token.numpy())
+            ended |= found[:, 0] == eos
             rows.append(found)
             if ended.all():
                 break
             token = beside(ids, found)
         else:
             rows.append(token)
-        read = ops.expand_dims(token, axis=1)
+        read = token
     if not rows:
         return np.zeros((batch, 0), np.int64)
-    return np.stack([row if isinstance(row, np.ndarray) else row.numpy() for row in rows], axis=1)
+    return np.concatenate(
+        [row if isinstance(row, np.ndarray) else row.numpy() for row in rows], axis=1
+    )
 
 
 def _padded(ids: Tensor, length: int) -> Tensor:
@@ -233,10 +238,16 @@ def _step(
     positions: Tensor | None,
     last: Tensor | None,
 ) -> Tensor:
-    """The token after these, or after the one at `last`."""
+    """The token after these, or after that at `last`: `(batch, 1)`, as the next step reads it."""
     hidden = model.hidden(tokens, mask=mask, caches=caches, positions=positions)
-    final = hidden[:, -1] if last is None else ops.take(hidden, last, axis=1)[:, 0]
-    return choice.pick(model.scores(final), draw)
+    if last is not None:
+        hidden = ops.take(hidden, last, axis=1)
+    elif tokens.shape[1] > 1:
+        hidden = hidden[:, -1:]
+    scores = model.scores(hidden)
+    if draw is None:
+        return choice.pick(scores, None)
+    return ops.expand_dims(choice.pick(scores[:, 0], draw), axis=1)
 
 
 # A compiled step for each model and way to choose; it keeps no model alive.

@@ -16,7 +16,7 @@ from ember_ml.ops.random.generator import Generator
 from ember_ml.tensor import roles
 from ember_ml.tensor.core import GradTensor, Tensor
 
-__all__ = ["Hook", "Module", "require_built", "watching"]
+__all__ = ["WATCHED", "Hook", "Module", "require_built", "watching"]
 
 Self = TypeVar("Self", bound="Module")
 # What is called with a module, its arguments and its result; another result may come of it.
@@ -34,7 +34,9 @@ class _Watched:
         self.hooks: tuple[Hook, ...] = ()
 
 
-_WATCHED: Final = _Watched()
+WATCHED: Final = _Watched()
+# In the place of an argument that was not given.
+_NOTHING: Final = object()
 
 
 class Module:
@@ -65,6 +67,7 @@ class Module:
     _is_module: ClassVar[bool] = True
     # The attribute of a container whose items have no more than their place or key for a name.
     _unnamed: ClassVar[str] = ""
+    # None where a call is a call of `forward` and nothing else, which containers may shorten.
     _hooks: tuple[Hook, ...] | None = None
     _arguments: tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -75,22 +78,28 @@ class Module:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "__call__" in cls.__dict__:  # it does something more
+            cls._hooks = ()
         config.known(cls)
         tree.register(cls, _flatten, _unflatten, _step)
 
     # --- Calling ----------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._hooks is not None or _WATCHED.hooks:
-            return self._hooked(args, kwargs)
-        return self.forward(*args, **kwargs)
+    def __call__(self, x: Any = _NOTHING, /, *args: Any, **kwargs: Any) -> Any:
+        if self._hooks is not None or WATCHED.hooks:
+            return self._hooked(() if x is _NOTHING else (x, *args), kwargs)
+        if x is _NOTHING:
+            return self.forward(**kwargs)
+        # Most calls have one argument: with a name of its own, it is handed on without a tuple
+        # and a dict, which cost more than the rest of this.
+        return self.forward(x, *args, **kwargs) if args or kwargs else self.forward(x)
 
     # Subclasses name their own arguments; type checkers would demand these of them otherwise.
     forward: Callable[..., Any]
 
     def _hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = self.forward(*args, **kwargs)
-        for hook in (*(self._hooks or ()), *_WATCHED.hooks):
+        for hook in (*(self._hooks or ()), *WATCHED.hooks):
             other = hook(self, args, result)
             if other is not None:
                 result = other
@@ -115,7 +124,10 @@ class Module:
 
         def remove() -> None:
             left = tuple(one for one in self._hooks or () if one is not hook)
-            self.__dict__["_hooks"] = left or None
+            if left:
+                self.__dict__["_hooks"] = left
+            else:
+                self.__dict__.pop("_hooks", None)
 
         return remove
 
@@ -416,12 +428,12 @@ def watching(hook: Hook) -> Iterator[None]:
     >>> names
     ['Linear', 'ReLU', 'Sequential']
     """
-    before = _WATCHED.hooks
-    _WATCHED.hooks = (*before, hook)
+    before = WATCHED.hooks
+    WATCHED.hooks = (*before, hook)
     try:
         yield
     finally:
-        _WATCHED.hooks = before
+        WATCHED.hooks = before
 
 
 # --- As a tree ----------------------------------------------------------------------------------

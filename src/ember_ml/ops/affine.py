@@ -14,8 +14,6 @@ from ember_ml.typing import TensorLike
 
 __all__: list[str] = ["linear"]
 
-_TENSORS = frozenset((Tensor, GradTensor))
-
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)
 def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None, /) -> Tensor:
@@ -44,7 +42,8 @@ def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None, /)
 def applied(x: Any, weight: Tensor, bias: Tensor | None) -> Tensor:
     """The same by a layer, whose weight and bias fit each other: only what differs is asked."""
     spec = weight._spec
-    if type(x) in _TENSORS and x._spec is spec:
+    kind = type(x)
+    if (kind is Tensor or kind is GradTensor) and x._spec is spec:
         try:
             kernel, result = spec.kernels["linear"]
         except KeyError:
@@ -55,7 +54,11 @@ def applied(x: Any, weight: Tensor, bias: Tensor | None) -> Tensor:
             return linear(x, weight, bias)  # which explains it
         if result.settles and type(native) is not result.native_type:
             native = result.backend.settle_native(native, result)
-        if type(weight) is Tensor and type(x) is Tensor and type(bias) is not GradTensor:
+        if (kind is Tensor and type(weight) is Tensor and type(bias) is not GradTensor) or (
+            # An engine's own record tells by the result whether gradients are needed, as they are
+            # not where nothing is recorded.
+            result.records and not native.requires_grad
+        ):
             out = blank()
             out.native = native
             out._spec = result

@@ -18,7 +18,7 @@ from ember_ml.dtypes import DType
 from ember_ml.errors import BackendMismatchError, DeviceError
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import REGISTRY
-from ember_ml.tensor import convert, families, views
+from ember_ml.tensor import convert, families, homes, writing
 from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, like
 
 __all__ = [
@@ -408,25 +408,25 @@ def _in_place_recorded(name: str, target: Tensor, other: object) -> Tensor:
     if not families.is_recording(target):
         with backend.recording(False):
             return _in_place(name, target, other)
-    views.require_writable(target)
+    writing.require_writable(target)
     before = target
-    in_memory = backend.records or (backend.mutable and views.home_of(target) is not None)
+    in_memory = backend.records or (backend.mutable and homes.home_of(target) is not None)
     if in_memory and type(target) is GradTensor and name not in _LINEAR:
         # The operand may be kept for the gradient, and is to stay as it is.
         before = like(target, backend.copy(target.native))
     result = binary(name, before, other)
-    views.require_same(target, result)
-    views.replace(target, result)
+    writing.require_same(target, result)
+    writing.replace(target, result)
     return target
 
 
 def _in_place(name: str, target: Any, other: object) -> Tensor:
-    storage = views.writable_storage(target)
+    storage = writing.writable_storage(target)
     with storage.lock:  # no other write comes between the reading and the writing
         result = binary(name, target, other)
-        views.require_same(target, result)
+        writing.require_same(target, result)
         try:
-            views.assign(target, result)
+            writing.assign(target, result)
         except Exception as error:
             raise explain("in-place write", error, (target,)) from error
     return target  # type: ignore[no-any-return]  # a Tensor, whose class the mixin cannot name

@@ -169,23 +169,23 @@ def embedding(indices: TensorLike, weight: TensorLike, /, padding_idx: int | Non
 
 
 def _rows(table: Tensor, chosen: Tensor) -> Tensor:
-    embed = table._spec.backend.overrides.get("embed")
-    if embed is None or not table.dtype.is_floating or not chosen.dtype.is_integer:
+    spec = table._spec
+    backend = spec.backend
+    embed = backend.overrides.get("embed")
+    if embed is None or not spec.floating or not chosen.dtype.is_integer:
         return indexing.take(table, chosen, axis=0)
-    dispatch.same_device("embedding", table.device, chosen.device)
+    dispatch.same_device("embedding", spec.device, chosen._spec.device)
     places = convert.cast(chosen, dtypes.int64).native
-    native: Any = None
-    if chosen.size and chosen._spec.backend.checks_values(chosen.native):
-        checked = table._spec.backend.overrides.get("embed_checked")
-        if checked is not None:
-            native = checked(table.native, places)
-        if native is None:
-            check_bounds(chosen.numpy(), table.shape[0], 0, table.shape)
+    # Where the engine looks at the indices itself, asking whether to look costs more than it does.
+    checked = backend.overrides.get("embed_checked")
+    native: Any = None if checked is None else checked(table.native, places)
     if native is None:
+        if chosen.size and backend.checks_values(chosen.native):
+            check_bounds(chosen.numpy(), table.shape[0], 0, table.shape)
         native = embed(table.native, places)
     if type(table) is GradTensor:
-        return recorded("take", native, table._spec, (table,), (places, 0))
-    return fill(native, table._spec)
+        return recorded("take", native, spec, (table,), (places, 0))
+    return fill(native, spec)
 
 
 # --- Where elements are ---------------------------------------------------------------------

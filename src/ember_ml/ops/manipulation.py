@@ -14,7 +14,7 @@ from ember_ml.ops import dispatch, typed
 from ember_ml.ops.axes import axes_of, axis_of, broadcast, integer_of, shape_of
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import op
-from ember_ml.tensor import convert, views
+from ember_ml.tensor import aliases, convert, views
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.typing import Axis, ShapeLike, TensorLike
 
@@ -277,7 +277,7 @@ def reshape(x: Like[D, V], /, shape: ShapeLike, *, copy: bool | None = None) -> 
     out = views.rearranged("reshape", tensor, target)
     if copy is None:
         return out
-    shares = views.shares_memory(tensor, out)
+    shares = aliases.shares_memory(tensor, out)
     if copy and shares:
         return out.copy()
     if not copy and not shares and tensor.size and type(tensor) is not GradTensor:

@@ -80,22 +80,29 @@ def normed(
     if not isinstance(x, Tensor):
         home = next((p._spec.backend for p in parameters if p is not None), None)
         x = convert.to_tensor(x, home)  # data goes where the parameters are
-    if x.native.shape[-count:] != shape or len(x.native.shape) < count:
+    if x.shape[-count:] != shape:
         raise ShapeError(f"ops.{name} got shape {x.shape}; the last axes must be {shape}")
     spec = x._spec
+    natives = [x.native]
+    needs = type(x) is GradTensor
     for one in parameters:
-        if one is not None and one._spec is not spec:
+        if one is None:
+            natives.append(None)
+            continue
+        if one._spec is not spec:
             return dispatch.together(name, (x, *parameters), count, eps)
+        if type(one) is GradTensor:
+            needs = True
+        natives.append(one.native)
     try:
         kernel, result = spec.kernels[name]
     except KeyError:
         return dispatch.together(name, (x, *parameters), count, eps)
-    native = kernel(
-        x.native, *[None if one is None else one.native for one in parameters], count, eps
-    )
+    native = kernel(*natives, count, eps)
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    if type(x) is GradTensor or any(type(one) is GradTensor for one in parameters):
+    # An engine's own record tells by the result that nothing was recorded.
+    if needs and (not result.records or native.requires_grad):
         return recorded(name, native, result, (x, *parameters), (count, eps))
     return fill(native, result)
 

@@ -53,9 +53,9 @@ class Tensor(Sharing[D, V, R]):
             if isinstance(made, GradTensor):
                 return made.detach()
             # The caller gets an object of its own, also where `data` was a tensor already.
-            return views.alias(made) if made is data else made
+            return aliases.alias(made) if made is data else made
         if made is data and type(made) is not GradTensor:
-            made = views.alias(made)  # memory is shared, as without gradients
+            made = aliases.alias(made)  # memory is shared, as without gradients
             return imperative.require(made if type(made) is Tensor else made.copy(), True)
         return require_grad(made)
 
@@ -176,7 +176,7 @@ class Tensor(Sharing[D, V, R]):
         """
         if getattr(self, "_home", None) is None:
             return self._host().tolist()
-        with views.storage_of(self).lock:  # no half of a write is seen
+        with homes.storage_of(self).lock:  # no half of a write is seen
             return self._host().tolist()
 
     def item(self) -> Any:
@@ -276,7 +276,7 @@ class Tensor(Sharing[D, V, R]):
             if type(self) is GradTensor:
                 return tape.recorded("copy", native, self._spec, (self,))
             return fill(native, self._spec)
-        with views.storage_of(self).lock:  # no half of a write is copied
+        with homes.storage_of(self).lock:  # no half of a write is copied
             native = self._spec.backend.copy(self.native)
             if type(self) is GradTensor:
                 return tape.recorded("copy", native, self._spec, (self,))
@@ -326,7 +326,7 @@ class Tensor(Sharing[D, V, R]):
 
     def detach(self) -> Tensor[D, V, R]:
         """The same memory, cut off from gradients."""
-        return views.detached(self)
+        return aliases.detached(self)
 
     # --- Python's conversions ---------------------------------------------------------------
 
@@ -558,9 +558,11 @@ from ember_ml.ops import (  # noqa: E402
     namespace,
 )
 from ember_ml.tensor import (  # noqa: E402
+    aliases,
     convert,
     display,
     families,
+    homes,
     indexing,
     interchange,
     iteration,
@@ -569,7 +571,17 @@ from ember_ml.tensor import (  # noqa: E402
     roles,
     sharing,
     views,
+    writing,
 )
 
 methods.bind(ops=ops, dispatch=dispatch, views=views)
-sharing.bind(ops=ops, axes=axes, indexing=indexing, iteration=iteration, views=views)
+sharing.bind(
+    ops=ops,
+    axes=axes,
+    aliases=aliases,
+    homes=homes,
+    indexing=indexing,
+    iteration=iteration,
+    views=views,
+    writing=writing,
+)

@@ -22,7 +22,7 @@ from ember_ml.errors import (
     ShapeError,
 )
 from ember_ml.ops.explain import explain
-from ember_ml.tensor import convert, families, views
+from ember_ml.tensor import convert, families, views, writing
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 
 __all__ = ["get", "put"]
@@ -54,7 +54,7 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     """Write `value` to the elements of `x` at `key`."""
     spec = x._spec
     backend = spec.backend
-    views.require_writable(x)
+    writing.require_writable(x)
     checked, advanced = read_key(x, key)
     if not isinstance(value, _PLAIN):
         value = convert.to_tensor(value, backend)
@@ -65,9 +65,9 @@ def put(x: Tensor, key: Any, value: Any) -> None:
             _put_recorded(x, checked, value, native)
         elif needs and backend.records:
             with backend.recording(False):
-                views.put(x, checked, advanced, native)
+                writing.put(x, checked, advanced, native)
         else:
-            views.put(x, checked, advanced, native)
+            writing.put(x, checked, advanced, native)
     except EmberError:
         raise
     except Exception as error:
@@ -79,9 +79,9 @@ def _put_recorded(x: Tensor, key: tuple[Any, ...], value: Any, native: Any) -> N
     from ember_ml.ops import updates
 
     if x._spec.backend.records:
-        views.record(x, lambda target: x._spec.backend.setitem(target, key, native))
+        writing.record(x, lambda target: x._spec.backend.setitem(target, key, native))
     else:
-        views.replace(x, updates.written(x, key, value))
+        writing.replace(x, updates.written(x, key, value))
 
 
 def _value(x: Tensor, value: Any) -> Any:

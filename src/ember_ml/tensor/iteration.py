@@ -12,7 +12,7 @@ import numpy as np
 
 from ember_ml.errors import DomainError, ReadOnlyError
 from ember_ml.ops.axes import axis_of
-from ember_ml.tensor import views
+from ember_ml.tensor import writing
 from ember_ml.tensor.core import Tensor
 
 __all__ = ["Element", "ParallelIterator", "elements", "mutable_elements", "parallel"]
@@ -74,7 +74,7 @@ def mutable_elements(x: Tensor) -> Iterator[Element]:
     """The elements to be assigned; they are written when the iteration ends, however it ends."""
     if x.requires_grad:
         raise ReadOnlyError("a tensor that needs gradients cannot be written element by element")
-    views.writable_storage(x)
+    writing.writable_storage(x)
     return _mutable_elements(x)
 
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from ember_ml import ops
     from ember_ml.ops import axes
-    from ember_ml.tensor import indexing, iteration, views
+    from ember_ml.tensor import aliases, homes, indexing, iteration, views, writing
     from ember_ml.tensor.core import Tensor
+    from ember_ml.tensor.homes import TensorView, TensorViewMut
     from ember_ml.tensor.iteration import Element, ParallelIterator
     from ember_ml.tensor.storage import Storage
-    from ember_ml.tensor.views import TensorView, TensorViewMut
 
 __all__ = ["Sharing"]
 
@@ -36,7 +36,7 @@ class Sharing(Methods[D, V, R]):
     @property
     def storage(self) -> Storage:
         """The memory behind the tensor: its lock, how often it was written, its bytes."""
-        return views.storage_of(self)  # type: ignore[arg-type]  # a Tensor, which the mixin cannot name
+        return homes.storage_of(self)  # type: ignore[arg-type]  # a Tensor, which the mixin cannot name
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -46,12 +46,12 @@ class Sharing(Methods[D, V, R]):
         >>> tensor.zeros((2, 3)).T.strides
         (1, 3)
         """
-        return views.strides_and_offset(self)[0]  # type: ignore[arg-type]  # as above
+        return aliases.strides_and_offset(self)[0]  # type: ignore[arg-type]  # as above
 
     @property
     def offset(self) -> int:
         """How many elements lie before the first one, in the storage."""
-        return views.strides_and_offset(self)[1]  # type: ignore[arg-type]  # as above
+        return aliases.strides_and_offset(self)[1]  # type: ignore[arg-type]  # as above
 
     @property
     def is_contiguous(self) -> bool:
@@ -73,11 +73,11 @@ class Sharing(Methods[D, V, R]):
         >>> x.shares_memory(x[2:]), x.shares_memory(x.clone())
         (True, False)
         """
-        return views.shares_memory(self, other)  # type: ignore[arg-type]  # as above
+        return aliases.shares_memory(self, other)  # type: ignore[arg-type]  # as above
 
     def alias(self) -> Tensor[D, V, R]:
         """Another tensor on the same memory: a write to one is seen in the other."""
-        return views.alias(self)  # type: ignore[arg-type]  # as above
+        return aliases.alias(self)  # type: ignore[arg-type]  # as above
 
     def clone(self) -> Tensor[D, V, R]:
         """The same values at once; memory is copied when one of the two is first written to.
@@ -89,7 +89,7 @@ class Sharing(Methods[D, V, R]):
         >>> x.tolist(), y.tolist()
         ([0.0, 0.0], [1.0, 1.0])
         """
-        return views.clone(self)  # type: ignore[arg-type]  # as above
+        return aliases.clone(self)  # type: ignore[arg-type]  # as above
 
     # --- Views ------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Sharing(Methods[D, V, R]):
         wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
         out = ops.reshape(self, wanted)
         me: Tensor = self  # type: ignore[assignment]  # as above
-        if me.size and not me.requires_grad and views.home_of(out) is None:  # a plain result
+        if me.size and not me.requires_grad and homes.home_of(out) is None:  # a plain result
             raise ShapeError(
                 f"Tensor.view cannot show strides {self.strides} of shape {me.shape} as "
                 f"{out.shape} without a copy; use .reshape"
@@ -146,8 +146,8 @@ class Sharing(Methods[D, V, R]):
         if advanced:
             raise DomainError("slice and slice_mut take no index arrays; use x[...]")
         if writable:
-            views.writable_storage(me)
-        return views.view_on(me, views.layout_of(me).at(key), writable)
+            writing.writable_storage(me)
+        return homes.view_on(me, homes.layout_of(me).at(key), writable)
 
     def narrow(self, axis: int, start: int, length: int) -> Tensor[D, V, R]:
         """A view of `length` elements along an axis.

@@ -18,7 +18,7 @@ from ember_ml.autodiff.compiling import hooks
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.errors import GradientError, TraceError
 from ember_ml.ops.random.generator import Generator
-from ember_ml.tensor import views
+from ember_ml.tensor import aliases, homes
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.tensor.storage import Storage, Window
 
@@ -82,7 +82,7 @@ class Root:
                 for window, base in self._saved[5]:
                     window.base = self.spec.backend.rebase(base, old, native)
             return
-        self._saved = (type(holder), holder.native, views.home_of(holder))
+        self._saved = (type(holder), holder.native, homes.home_of(holder))
         holder.native, holder._home = native, None
         if self.leaf:
             set_grad(holder, None if grad is None else fill(grad, self.spec))
@@ -135,7 +135,7 @@ class Root:
                 holder.native = backend.assign(holder.native, native)
         else:
             holder.native = native
-            home = views.home_of(holder)
+            home = homes.home_of(holder)
             if type(home) is Storage:  # others look at the memory of a leaf: its .detach(), for one
                 with home.lock:
                     home.replace(native)
@@ -224,8 +224,8 @@ class State:
     def root(self, x: Tensor) -> int:
         """The place of the root of a tensor; it is added where it is new."""
         holder: Any = x
-        if type(x) is not GradTensor and (type(x) is not Tensor or views.home_of(x) is not None):
-            holder = views.storage_of(x)
+        if type(x) is not GradTensor and (type(x) is not Tensor or homes.home_of(x) is not None):
+            holder = homes.storage_of(x)
         place = self._places.get(id(holder))
         if place is None:
             place = self._places[id(holder)] = len(self.roots)
@@ -241,8 +241,8 @@ class State:
 
     def knows(self, x: Tensor) -> bool:
         """True where the root of a tensor is here."""
-        home = views.home_of(x)
-        holder = x if type(x) is GradTensor or home is None else views.storage_of(x)
+        home = homes.home_of(x)
+        holder = x if type(x) is GradTensor or home is None else homes.storage_of(x)
         return id(holder) in self._places
 
     def backend(self) -> Backend | None:
@@ -257,7 +257,7 @@ def _within(x: Tensor) -> tuple[Any, ...]:
         layout = home.layout
         return type(x), layout.shape, layout.strides, layout.offset
     if type(home) is Tensor:  # an engine's view of it
-        return x.shape, *views.strides_and_offset(x)
+        return x.shape, *aliases.strides_and_offset(x)
     return ()
 
 

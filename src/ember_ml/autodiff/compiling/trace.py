@@ -22,7 +22,7 @@ from ember_ml.autodiff.compiling.state import (
 from ember_ml.backend.compiling import FROM_OUTSIDE, Plan, outlived, under_trace
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.errors import GradientError, TraceError
-from ember_ml.tensor import convert, views
+from ember_ml.tensor import convert, homes
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad, require_grad
 from ember_ml.tensor.storage import Storage
 
@@ -204,7 +204,7 @@ class Trace:
             put(one, before, _itself)
         for (label, get), root in zip(self._captured, state.roots[self._own :], strict=True):
             if not any(
-                x is root.holder or views.home_of(x) is root.holder for x in tensors_in(get())
+                x is root.holder or homes.home_of(x) is root.holder for x in tensors_in(get())
             ):
                 raise GradientError(
                     f"em.jit({self._name}): '{label}' was another tensor when the function was "

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from ember_ml.backend.contract import Kernel
-from ember_ml.backend.torch.tracing import readable
+from ember_ml.backend.torch.tracing import is_traced, readable
 from ember_ml.errors import LinAlgError, ShapeError
 
 __all__ = ["ALIASES", "HOSTED", "OVERRIDES", "WHOLE"]
@@ -166,7 +166,7 @@ def embed(table: Tensor, indices: Tensor) -> Tensor:
 
 def embed_checked(table: Tensor, indices: Tensor) -> Tensor | None:
     """The same where torch looks itself whether indices lie within the table: on the CPU."""
-    if not indices.is_cpu:
+    if not indices.is_cpu or is_traced(indices):
         return None
     try:
         return torch.embedding(table, indices)

@@ -140,8 +140,9 @@ class MultiHeadAttention(Module):
                 q, k = self._turned_pair(q, k, positions, cache)
             if cache is not None:
                 k, v, seen, causal = cache.extend(k, v, causal)
-                mask = self._seen(mask, seen, batch, length, k.shape[2])
-                return self._attend(q, k, v, mask, causal)
+                if mask is not None:
+                    seen = self._seen(mask, seen, batch, length, k.shape[2])
+                return self._attend(q, k, v, seen, causal)
         if mask is not None:
             mask = self._mask(mask, batch, length)
             self._require_fit(mask, batch, length, k.shape[2])
@@ -275,12 +276,8 @@ class MultiHeadAttention(Module):
                 f"queries, keys) = {scores}; see the class for the shapes of masks"
             )
 
-    def _seen(
-        self, mask: Any, seen: Tensor | None, batch: int, queries: int, keys: int
-    ) -> Tensor | None:
+    def _seen(self, mask: Any, seen: Tensor | None, batch: int, queries: int, keys: int) -> Tensor:
         """A mask that was given for the tokens of a cache, together with its own."""
-        if mask is None:
-            return seen
         given = self._mask(mask, batch, queries)
         there = given.shape[-1]
         if there > keys:  # one for all places, of which some are not filled yet

@@ -121,10 +121,10 @@ class KVCache:
 
         In a function that is traced, all places come, and `mask` tells which are filled.
         """
-        start = self._write(keys, values)
+        start, new = self._write(keys, values)
         if isinstance(start, Tensor):
             return self.keys, self.values
-        return self._first(start + keys.shape[2])
+        return self._first(start + new)
 
     def extend(
         self, keys: Tensor, values: Tensor, causal: bool
@@ -133,8 +133,7 @@ class KVCache:
 
         An engine that compiles for every shape gets all places with a mask, as a traced function.
         """
-        new = keys.shape[2]
-        start = self._write(keys, values)
+        start, new = self._write(keys, values)
         if isinstance(start, Tensor) or self.keys._spec.backend.compiles_shapes:
             return self.keys, self.values, self._mask(start, new, causal, self.max_length), False
         seen, given = self._first(start + new)
@@ -144,8 +143,8 @@ class KVCache:
             return seen, given, None, True
         return seen, given, self._mask(start, new, True, start + new), False
 
-    def _write(self, keys: Tensor, values: Tensor) -> int | Tensor:
-        """Put new keys and values in their places; gives where these begin."""
+    def _write(self, keys: Tensor, values: Tensor) -> tuple[int | Tensor, int]:
+        """Put new keys and values in their places; gives where they begin and their number."""
         if type(keys) is GradTensor or type(values) is GradTensor:
             raise GradientError(
                 "KVCache keeps no gradients; call the model within `with em.no_grad():`"
@@ -155,19 +154,20 @@ class KVCache:
         if keys._spec is not spec or values._spec is not spec:
             keys, values = self._fitted(keys), self._fitted(values)
         batch, heads, _, features = own.shape
-        new = keys.shape[2] if keys.ndim == 4 else 0
-        if keys.shape != (batch, heads, new, features) or values.shape != keys.shape:
+        given = keys.shape
+        new = given[2] if len(given) == 4 else 0
+        if given != (batch, heads, new, features) or values.shape != given:
             raise ShapeError(
-                f"KVCache of shape {own.shape} got keys of shape {keys.shape} and values of shape "
+                f"KVCache of shape {own.shape} got keys of shape {given} and values of shape "
                 f"{values.shape}; it takes ({batch}, {heads}, new, {features})"
             )
-        start = self.start
+        start = self.start if self._count is None else self._count
         if isinstance(start, Tensor):
             places = beside(own, np.arange(new)) + start
             own[:, :, places] = keys
             self.values[:, :, places] = values
             self._offset = start + new
-            return start
+            return start, new
         if start + new > self.max_length:
             raise OutOfBoundsError(
                 f"KVCache(max_length={self.max_length}) holds {start} tokens and got {new} more; "
@@ -182,7 +182,7 @@ class KVCache:
             own[key] = keys
             self.values[key] = values
         self._count = start + new
-        return start
+        return start, new
 
     def _fitted(self, x: TensorLike) -> Tensor:
         spec = self.keys._spec

@@ -16,7 +16,7 @@ from ember_ml import dtypes
 from ember_ml.autodiff import tape
 from ember_ml.backend.compiling import Plan, tracing
 from ember_ml.backend.contract import NativeArray, Spec
-from ember_ml.tensor import convert, views
+from ember_ml.tensor import convert, homes, writing
 from ember_ml.tensor.core import Tensor, fill
 from ember_ml.tensor.storage import Storage
 
@@ -139,10 +139,10 @@ def _plain(x: Tensor) -> Tensor:
 
 def write(x: Tensor, value: Tensor) -> None:
     """Write a value of the same spec and shape over a tensor, which stays the same object."""
-    views.require_same(x, value)
-    storage = views.writable_storage(x)
+    writing.require_same(x, value)
+    storage = writing.writable_storage(x)
     with x._spec.backend.recording(False), storage.lock:
-        views.assign(x, value)
+        writing.assign(x, value)
 
 
 # --- Kernels ------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def _by_kernel(
 
 def _writable(x: Tensor, copies: list[tuple[Tensor, NativeArray]]) -> NativeArray:
     """The array of a tensor for writing in place; a copy of it where others must not see that."""
-    home = views.home_of(x)
+    home = homes.home_of(x)
     if home is None:
         if not x._spec.backend.is_borrowed(x.native):
             return x.native
@@ -220,7 +220,7 @@ def _compiled(
     made = program(*natives)
     del natives
     for x, native in zip(written, made, strict=True):
-        if views.home_of(x) is None:
+        if homes.home_of(x) is None:
             x.native = native
         else:
             write(x, fill(native, x._spec))
@@ -241,7 +241,7 @@ def _rate(rate: float, spec: Spec, programs: dict[Any, Any]) -> NativeArray:
 def _is_own(x: Tensor, natives: list[NativeArray], place: int) -> bool:
     """True where nobody else holds the array of a tensor, so that its memory may be given up."""
     known = _OWN_REFERENCES
-    home = views.home_of(x)
+    home = homes.home_of(x)
     if type(home) is Storage:
         known += len(home.aliases())
     elif home is not None:

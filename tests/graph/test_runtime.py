@@ -1,0 +1,249 @@
+"""ONNX Runtime as an executor: providers, threads, cache, shared weights, types at the border."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from ember_ml.errors import (
+    DeviceError,
+    DomainError,
+    DTypeError,
+    FormatError,
+    ShapeError,
+    UnknownKeyError,
+    UnsupportedOpError,
+)
+from ember_ml.graph import Graph
+from ember_ml.graph import types as element_types
+from ember_ml.graph.executors import make_program, runtime
+from ember_ml.graph.executors.runtime import RuntimeProgram
+
+Array = np.ndarray[Any, Any]
+
+
+def doubling(dtype: str = "float32", name: str = "double") -> Graph:
+    graph = Graph(name)
+    x = graph.input("x", dtype, ("n",))
+    two = graph.constant(np.asarray(2, element_types.numpy_dtype(dtype)))
+    graph.output("y", graph.add("Mul", [x, two], [(dtype, ("n",))], label="twice"))
+    return graph
+
+
+def casting(of: str, to: str) -> Graph:
+    graph = Graph("cast")
+    x = graph.input("x", of, ("n",))
+    made = graph.add("Cast", [x], [(to, ("n",))], to=element_types.number_of(to))
+    graph.output("y", made)
+    return graph
+
+
+class TestProviders:
+    def test_the_program_tells_who_runs_it(self) -> None:
+        assert RuntimeProgram(doubling()).providers == ["CPUExecutionProvider"]
+        assert RuntimeProgram(doubling(), device="cpu").providers == ["CPUExecutionProvider"]
+        program = RuntimeProgram(doubling(), ["CPUExecutionProvider"])
+        assert program.providers == program.session.get_providers()
+
+    def test_a_device_that_is_not_there_is_an_error(self) -> None:
+        there = runtime.runtime().get_available_providers()
+        absent = next(name for name, it in runtime.DEVICES.items() if it not in there)
+        with pytest.raises(DeviceError, match=runtime.DEVICES[absent]):
+            RuntimeProgram(doubling(), device=absent)
+        with pytest.raises(DeviceError, match="AbacusExecutionProvider"):
+            RuntimeProgram(doubling(), ["AbacusExecutionProvider"])
+        with pytest.raises(DeviceError, match="'abacus'"):
+            RuntimeProgram(doubling(), device="abacus")
+        with pytest.raises(DeviceError, match="no provider"):
+            RuntimeProgram(doubling(), [])
+        with pytest.raises(DomainError, match="not both"):
+            RuntimeProgram(doubling(), ["CPUExecutionProvider"], device="cpu")
+
+    def test_a_provider_that_was_left_out_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """ONNX Runtime starts on the CPU where CUDA is built in and no card is there."""
+        names = [runtime.DEVICES["cuda"], runtime.DEVICES["cpu"]]
+        engine = runtime.runtime()
+        monkeypatch.setattr(engine, "get_available_providers", lambda: names)
+        create = RuntimeProgram._session
+        asked: list[list[str]] = []
+
+        def on_cpu(self: RuntimeProgram, model: bytes, options: Any, providers: list[str]) -> Any:
+            asked.append(providers)
+            return create(self, model, options, ["CPUExecutionProvider"])
+
+        monkeypatch.setattr(RuntimeProgram, "_session", on_cpu)
+        with pytest.raises(DeviceError, match="left out CUDAExecutionProvider"):
+            RuntimeProgram(doubling(), device="cuda")
+        # Nobody asked for it: the CPU is taken, and said.
+        program = RuntimeProgram(doubling())
+        assert asked[1:] == [names, ["CPUExecutionProvider"]]
+        assert program.providers == ["CPUExecutionProvider"]
+
+    def test_threads(self) -> None:
+        program = RuntimeProgram(doubling(), threads=1, inter_threads=2)
+        assert program.session.get_session_options().intra_op_num_threads == 1
+        assert program.session.get_session_options().inter_op_num_threads == 2
+        assert program.run({"x": [1, 2]})["y"].tolist() == [2, 4]
+        with pytest.raises(DomainError, match="0 threads"):
+            RuntimeProgram(doubling(), threads=0)
+
+
+class TestCache:
+    def test_the_second_time_it_comes_from_the_folder(self, tmp_path: Path) -> None:
+        folder = tmp_path / "deep" / "cache"
+        first = RuntimeProgram(doubling(), cache=folder)
+        (path,) = folder.iterdir()
+        stamp = path.stat().st_mtime_ns
+        second = RuntimeProgram(doubling(), cache=folder)
+        assert [x.name for x in folder.iterdir()] == [path.name]
+        assert path.stat().st_mtime_ns == stamp
+        for program in (first, second):
+            assert program.run({"x": [1.5]})["y"].tolist() == [3]
+        RuntimeProgram(doubling(name="other"), cache=folder)
+        assert len(list(folder.iterdir())) == 2
+
+    def test_a_spoilt_file_is_made_anew(self, tmp_path: Path) -> None:
+        RuntimeProgram(doubling(), cache=tmp_path)
+        (path,) = tmp_path.iterdir()
+        path.write_bytes(b"spoilt")
+        assert RuntimeProgram(doubling(), cache=tmp_path).run({"x": [1]})["y"].tolist() == [2]
+        assert path.read_bytes() != b"spoilt"
+
+    def test_nothing_is_left_by_a_graph_that_fails(self, tmp_path: Path) -> None:
+        graph = Graph()
+        x = graph.input("x", "float32", (1,))
+        graph.output("y", graph.add("Nonsense", [x], [("float32", (1,))]))
+        with pytest.raises(UnsupportedOpError):
+            RuntimeProgram(graph, cache=tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestWeights:
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int4"])
+    def test_large_ones_are_shared(self, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(runtime, "_SHARED_TOTAL", 100)
+        monkeypatch.setattr(runtime, "_SHARED_EACH", 50)
+        held = element_types.numpy_dtype(dtype)
+        weights = (np.arange(33 * 4) % 7 - 3).reshape(33, 4).astype(held)
+        graph = Graph()
+        x = graph.input("x", "float32", (2, 33))
+        w = graph.constant(weights)
+        wide = graph.add("Cast", [w], [("float32", (33, 4))], to=1)
+        graph.output("y", graph.add("MatMul", [x, wide], [("float32", (2, 4))]))
+        program = RuntimeProgram(graph)
+        (value,) = program._weights
+        if dtype != "int4":  # those are packed on the way
+            assert value.data_ptr() == weights.ctypes.data
+        given = np.ones((2, 33), np.float32)
+        expected = given @ weights.astype(np.float32)
+        np.testing.assert_array_equal(program.run({"x": given})["y"], expected)
+
+    def test_small_ones_are_in_the_model(self) -> None:
+        assert RuntimeProgram(doubling())._weights == []
+
+
+class TestBorder:
+    @pytest.mark.parametrize(
+        ("dtype", "values"),
+        [
+            ("int4", [-8, 7, -1, 0, 3]),
+            ("uint4", [0, 15, 8, 1, 2]),
+            ("bfloat16", [1.5, -2.0, np.inf]),
+        ],
+    )
+    def test_types_that_numpy_lacks(self, dtype: str, values: list[float]) -> None:
+        held = element_types.numpy_dtype(dtype)
+        wide = casting(dtype, "float32").run({"x": np.array(values, held)})["y"]
+        assert wide.dtype == np.float32
+        assert wide.tolist() == values
+        back = casting("float32", dtype).run({"x": np.array(values, np.float32)})["y"]
+        assert back.dtype == held
+        assert back.astype(np.float32).tolist() == values
+        assert casting("float32", dtype).run({"x": np.ones(0, np.float32)})["y"].shape == (0,)
+
+    def test_bfloat16_computes_or_is_refused(self) -> None:
+        x = np.array([1, 2.5], ml_dtypes.bfloat16)
+        made = casting("bfloat16", "bfloat16").run({"x": x})["y"]
+        assert made.dtype == ml_dtypes.bfloat16
+        assert made.tolist() == [1, 2.5]
+
+    def test_strings(self) -> None:
+        graph = Graph()
+        x = graph.input("x", "string", (2,))
+        graph.output("y", x)
+        for given in (["a", "öß"], np.array(["a", "öß"]), np.array(["a", "öß"], object)):
+            assert graph.run({"x": given})["y"].tolist() == ["a", "öß"]
+
+    def test_exact_integers(self) -> None:
+        big = np.array([2**40 + 1, -(2**63)], np.int64)
+        graph = Graph()
+        graph.output("y", graph.input("x", "int64", (2,)))
+        assert graph.run({"x": big})["y"].tolist() == big.tolist()
+
+    def test_lists_take_the_declared_type(self) -> None:
+        made = doubling("int64").run({"x": [1, 2]})["y"]
+        assert made.dtype == np.int64
+        assert made.tolist() == [2, 4]
+
+    def test_an_input_that_is_an_output(self) -> None:
+        graph = Graph()
+        x = graph.input("x", "float32", (1,))
+        graph.outputs.append(x)
+        assert graph.run({"x": [1]})["x"].tolist() == [1]
+
+
+class TestErrors:
+    def test_feeds(self) -> None:
+        graph = doubling()
+        with pytest.raises(UnknownKeyError, match="needs the input 'x'"):
+            graph.run({})
+        with pytest.raises(UnknownKeyError, match="no input 'z'"):
+            graph.run({"x": [1], "z": [1]})
+        with pytest.raises(DTypeError, match="float64 came"):
+            graph.run({"x": np.ones(2)})
+        with pytest.raises(ShapeError):
+            graph.run({"x": np.ones((2, 2), np.float32)})
+
+    def test_an_unknown_operator_is_named_with_its_node(self) -> None:
+        graph = Graph("strange")
+        x = graph.input("x", "float32", (1,))
+        graph.output("y", graph.add("Nonsense", [x], [("float32", (1,))], label="here"))
+        with pytest.raises(UnsupportedOpError, match=r"(?s)Nonsense.*'here'") as caught:
+            graph.run({"x": [1]})
+        assert "onnxruntime_src" not in str(caught.value)
+
+    def test_a_missing_kernel_is_named(self) -> None:
+        graph = Graph("strange")
+        x = graph.input("x", "bfloat16", (1,))
+        graph.output("y", graph.add("Erf", [x], [("bfloat16", (1,))], label="here"))
+        with pytest.raises(UnsupportedOpError, match=r"(?s)Erf.*'here'"):
+            graph.run({"x": np.ones(1, ml_dtypes.bfloat16)})
+
+    def test_shapes_that_do_not_fit(self) -> None:
+        graph = Graph("odd")
+        x = graph.input("x", "float32", (2, 3))
+        graph.output("y", graph.add("MatMul", [x, x], [("float32", (2, 3))], label="product"))
+        with pytest.raises(FormatError, match="product"):
+            graph.run({"x": np.ones((2, 3), np.float32)})
+
+    def test_a_value_that_a_node_refuses(self) -> None:
+        graph = Graph("picky")
+        x = graph.input("x", "float32", (2,))
+        i = graph.input("i", "int64", (1,))
+        graph.output("y", graph.add("Gather", [x, i], [("float32", (1,))], label="pick"))
+        with pytest.raises(DomainError, match=r"(?s)picky.*pick.*out of data bounds"):
+            graph.run({"x": [1, 2], "i": [7]})
+
+    def test_old_opsets_run_only_here(self) -> None:
+        graph = doubling()
+        graph.opsets[""] = 12
+        assert graph.run({"x": [1]})["y"].tolist() == [2]
+        with pytest.raises(UnsupportedOpError, match="opset 12"):
+            make_program(graph, "numpy")
