@@ -126,6 +126,17 @@ def test_a_file_is_read_by_onnxruntime_alone(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(got, model(x).numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["digits", "encoder", "lstm"])
+def test_a_file_is_loaded_and_run_by_ops(name: str, tmp_path: Path) -> None:
+    make, example, other, axes = MODELS[name]
+    model = make().eval()
+    export(model, example, dynamic_axes={0: axes}).save(tmp_path / "model.onnx")
+    loaded = em.load_onnx(tmp_path / "model.onnx")
+    for backend in (None, "numpy", "torch"):
+        (got,) = loaded.run({loaded.inputs[0].name: other}, backend=backend).values()
+        np.testing.assert_allclose(np.asarray(got), model(other).numpy(), rtol=1e-5, atol=1e-5)
+
+
 _LAYERS: Final[dict[str, tuple[Callable[[], nn.Module], Array, set[str]]]] = {
     "conv": (lambda: nn.Conv2d(2, 4, 3, padding=1, stride=2), _floats(2, 2, 7, 7), {"Conv"}),
     "conv-transpose": (
