@@ -32,6 +32,7 @@ PUBLIC = [
     "FormatError",
     "GradientError",
     "GradientTape",
+    "Graph",
     "IntegerDivisionError",
     "LinAlgError",
     "NaNLossError",
@@ -60,6 +61,7 @@ PUBLIC = [
     "dtypes",
     "enable_grad",
     "errors",
+    "export",
     "features",
     "float16",
     "float32",
@@ -76,6 +78,7 @@ PUBLIC = [
     "get_device_of_tensor",
     "get_dtype",
     "grad",
+    "graph",
     "hessian",
     "hvp",
     "int16",
@@ -88,6 +91,7 @@ PUBLIC = [
     "jit",
     "jvp",
     "load",
+    "load_onnx",
     "memory",
     "memory_info",
     "memory_usage",
@@ -117,6 +121,7 @@ PUBLIC = [
     "use_device",
     "value_and_grad",
     "vjp",
+    "webnn",
 ]
 
 # The array API standard 2025.12: main functions, then its extensions.

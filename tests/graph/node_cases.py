@@ -37,7 +37,9 @@ _STRINGS = "strings: the ops executor computes with numbers"
 _SEQUENCES = "sequences and optionals are no tensors"
 _TRAINING = "ai.onnx.preview.training: optimisers are ember_ml.training's"
 _OLD = "of an opset below 13, where its operators had another form"
-_RANDOM = "random: the expected values are NumPy's draws; test_operators_random checks them by law"
+_RANDOM = (
+    "random: the expected values are NumPy's draws; test_operators_interpreter checks their laws"
+)
 
 # By operator.
 _OPERATORS = {
@@ -68,13 +70,7 @@ _OPERATORS = {
 
 # By name.
 NOT_RUN = {
-    "test_dropout_default_old": _OLD,
-    "test_dropout_random_old": _OLD,
-    "test_loop11": _OLD,
     "test_scan_sum": _OLD,
-    "test_dynamicquantizelinear_expanded": _OLD,
-    "test_dynamicquantizelinear_max_adjusted_expanded": _OLD,
-    "test_dynamicquantizelinear_min_adjusted_expanded": _OLD,
     "test_bernoulli": _RANDOM,
     "test_bernoulli_expanded": _RANDOM,
     "test_bernoulli_double": _RANDOM,

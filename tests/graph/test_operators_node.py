@@ -66,14 +66,8 @@ def _compare(case: Any, got: Any, want: Any, backend: str) -> None:
     np.testing.assert_allclose(got.numpy().astype(wide), want.astype(wide), rtol=rtol, atol=atol)
 
 
-def test_what_is_not_run_has_a_reason() -> None:
-    """So many node tests run on NumPy; a new onnx brings more, and this says so."""
-    run = left = 0
-    for module in MODULES:
-        for case in cases_of(module):
-            if reason_not_to_run(case) is None:
-                run += 1
-            else:
-                left += 1
-    assert run >= 1600
-    assert left <= 280
+def test_few_are_not_run() -> None:
+    """Of the 1,876 node tests of onnx 1.23 outside of ai.onnx.ml, 1,616 run on NumPy."""
+    reasons = [reason_not_to_run(case) for module in MODULES for case in cases_of(module)]
+    left = [reason for reason in reasons if reason is not None]
+    assert len(left) < 0.15 * len(reasons)

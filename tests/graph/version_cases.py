@@ -340,4 +340,33 @@ def _places() -> Iterator[VersionCase]:
     )
 
 
-CASES: tuple[VersionCase, ...] = (*_reductions(), *_shaping(), *_numbers(), *_places())
+def _eleven() -> Iterator[VersionCase]:
+    """Forms that ended with opset 12."""
+    yield VersionCase("ReduceSum", 11, "axes", (_X,), attributes={"axes": [1], "keepdims": 0})
+    yield VersionCase("Squeeze", 11, "axes", (_f(1, 3, 1),), attributes={"axes": [-1]})
+    yield VersionCase("Squeeze", 11, "all", (_f(1, 3, 1),))
+    yield VersionCase("Unsqueeze", 11, "axes", (_X,), attributes={"axes": [0, -1]})
+    yield VersionCase("Split", 11, "even", (_X,), (), ("float32",) * 2, {"axis": 2})
+    yield VersionCase(
+        "Split", 11, "sizes", (_X,), (), ("float32",) * 2, {"axis": 2, "split": [1, 3]}
+    )
+    for name in ("Softmax", "LogSoftmax", "Hardmax"):
+        yield VersionCase(name, 11, "rows", (_X,))
+        yield VersionCase(name, 11, "all", (_X,), attributes={"axis": 0})
+    yield VersionCase("Dropout", 10, "ratio", (_X,), attributes={"ratio": 0.7})
+    yield VersionCase("ArgMax", 11, "axis", (_X,), (), ("int64",), {"axis": 1, "keepdims": 0})
+    yield VersionCase("GatherND", 11, "points", (_X, _i(0, -1).reshape(1, 2)))
+    yield VersionCase(
+        "Resize",
+        11,
+        "sizes",
+        (_f(1, 1, 3, 4), np.zeros(0, np.float32), np.zeros(0, np.float32), _i(1, 1, 6, 2)),
+        (1, 2, 3),
+        attributes={"mode": "linear"},
+    )
+    yield VersionCase(
+        "QuantizeLinear", 10, "all", (_X, np.float32(0.1), np.uint8(9)), (), ("uint8",)
+    )
+
+
+CASES: tuple[VersionCase, ...] = (*_reductions(), *_shaping(), *_numbers(), *_places(), *_eleven())

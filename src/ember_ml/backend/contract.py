@@ -201,6 +201,10 @@ class Backend(ABC):
     aliases: Mapping[str, str] = {}
     # Functions of the engine that share a name with an op but not its meaning.
     shadowed: frozenset[str] = frozenset()
+    # False where views are results of ops: what is traced has no memory to look at.
+    windows: bool = True
+    # True where tensors of other backends are taken as constants: see `adopt`.
+    adopts: bool = False
     # True where a native array can be written in place, and its slices are views of it.
     mutable: bool = False
     # True where the engine compiles each operation anew for each shape that it meets.
@@ -402,6 +406,10 @@ class Backend(ABC):
         array = source.to_numpy(native, False if copy is False else None)
         return self.from_numpy(array, spec, copy)
 
+    def adopt(self, x: Any) -> Any:
+        """A tensor of another backend as one of this; asked where `adopts` says so."""
+        raise UnsupportedOpError(f"the '{self.name}' backend takes no tensors of others")
+
     def is_borrowed(self, native: NativeArray) -> bool:
         """True where a write must go to a copy: the memory is that of someone who forbids it.
 
@@ -416,6 +424,10 @@ class Backend(ABC):
     def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
         """A new array filled with a Python number."""
         return self.from_numpy(aligned.full(shape, value, spec.dtype.numpy), spec)
+
+    def counted(self, count: int, spec: Spec) -> NativeArray:
+        """0, 1, 2 ... in an array of `spec`."""
+        return self.from_numpy(np.arange(count, dtype=spec.dtype.numpy), spec)
 
     def empty(self, shape: tuple[int, ...], spec: Spec) -> NativeArray:
         """A new array whose values do not matter."""

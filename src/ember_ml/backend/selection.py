@@ -117,8 +117,8 @@ def loaded(name: str) -> Backend | None:
 
 
 def all_loaded() -> list[Backend]:
-    """The backends that are in use."""
-    return list(_loaded.values())
+    """The backends that are in use; that of em.export, which has no memory, is none of them."""
+    return [backend for backend in _loaded.values() if not backend.adopts]
 
 
 def _load(name: str) -> Backend:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ember_ml import nn, ops
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.models import generation
 from ember_ml.models.base import ConfigModel
 from ember_ml.models.feed_forward import FeedForward
-from ember_ml.ops.fitting import beside
+from ember_ml.ops.fitting import counted
 from ember_ml.ops.random.generator import Generator
 from ember_ml.registry import Config, register
 from ember_ml.tensor import convert
@@ -184,7 +182,7 @@ class Decoder(ConfigModel[DecoderConfig]):
         length = ids.shape[1]
         start = caches[0].start if caches else 0
         if isinstance(start, Tensor):
-            found: Tensor = self.position_embedding(beside(ids, np.arange(length)) + start)
+            found: Tensor = self.position_embedding(counted(ids, length) + start)
             return found
         if start + length > self.config.max_length:
             raise ShapeError(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ember_ml import nn, ops
 from ember_ml.errors import DomainError, DTypeError, ShapeError
 from ember_ml.models.base import ConfigModel
 from ember_ml.models.feed_forward import FeedForward
-from ember_ml.ops.fitting import beside
+from ember_ml.ops.fitting import counted
 from ember_ml.registry import Config, register
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
@@ -142,7 +140,7 @@ class Encoder(ConfigModel[EncoderConfig]):
 
     def _positions(self, ids: Tensor) -> Tensor:
         if self.config.positions == "absolute":
-            return beside(ids, np.arange(ids.shape[1]))
+            return counted(ids, ids.shape[1])
         pad = self.config.pad_token
         kept = (ids != pad).astype("int64")
         return ops.cumulative_sum(kept, axis=1) * kept + pad

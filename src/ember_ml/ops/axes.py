@@ -13,6 +13,8 @@ __all__ = ["axes_of", "axis_of", "broadcast", "integer_of", "shape_of"]
 
 def integer_of(op: str, value: Any, what: str) -> int:
     """A Python int of anything that is one."""
+    if isinstance(value, int) and type(value) is not bool:
+        return value  # one that varies stays one: operator.index gives a plain number
     try:
         return operator.index(value)
     except TypeError:

@@ -258,6 +258,12 @@ def arange(
     )
     if wanted is dtypes.bool or wanted.is_complex:
         raise DTypeError(f"ops.arange takes a real numeric dtype, not {wanted}")
+    if whole and any(type(value) is not int for value in (first, last, by)):
+        # A size that varies, in a function that is exported.
+        spec = _spec(dtypes.int64, device)
+        count = -((first - last) // by)
+        places = fill(spec.backend.counted(count, spec), spec)
+        return convert.cast(places * by + first, wanted)
     if whole and wanted.is_integer:
         return _host(np.arange(first, last, by, dtype=wanted.numpy), wanted, device)
     return _host(np.arange(first, last, by), wanted, device)

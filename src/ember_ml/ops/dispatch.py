@@ -371,6 +371,11 @@ def home_of(name: str, inputs: tuple[object, ...]) -> Backend:
         if home is None:
             home = backend
         elif backend is not home:
+            if home.adopts:
+                continue
+            if backend.adopts:
+                home = backend
+                continue
             raise BackendMismatchError(
                 f"ops.{name} got tensors of backends '{home.name}' and '{backend.name}'; "
                 f"move one of them, for example with .to_backend('{home.name}')"

@@ -13,13 +13,21 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
 from ember_ml.typing import TensorLike
 
-__all__ = ["beside", "fitting", "take_static"]
+__all__ = ["beside", "counted", "fitting", "take_static"]
 
 
 def beside(x: Tensor, array: np.ndarray[Any, Any]) -> Tensor:
     """Values that the host has made as a tensor of the backend and the device of `x`."""
     spec = x._spec.with_dtype(dtypes.to_dtype(array.dtype))
     return fill(spec.backend.from_numpy(np.ascontiguousarray(array), spec), spec)
+
+
+def counted(x: Tensor, count: int) -> Tensor:
+    """0 to `count` - 1 as int64 beside `x`; the count may be a size that varies: see em.export."""
+    if type(count) is int:
+        return beside(x, np.arange(count))
+    spec = x._spec.with_dtype(dtypes.int64)
+    return fill(spec.backend.counted(count, spec), spec)
 
 
 def take_static(x: Tensor, indices: np.ndarray[Any, Any], axis: int) -> Tensor:

@@ -43,10 +43,13 @@ def backend_of(value: object) -> Backend | None:
 def to_tensor(value: object, backend: Backend | None = None) -> Tensor:
     """An op's input as a tensor: tensors and native arrays as they are, data to `backend`."""
     if isinstance(value, Tensor):
+        if backend is not None and backend.adopts and value._spec.backend is not backend:
+            adopted: Tensor = backend.adopt(value)
+            return adopted
         return value
     native_home = backend_of(value)
     if native_home is not None:
-        return wrap(value, native_home)
+        return to_tensor(wrap(value, native_home), backend)
     home = backend or selection.current()
     # The caller may write to an array once the op has returned, while an engine that computes
     # later has yet to read it.

@@ -14,7 +14,13 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.autodiff import tape
 from ember_ml.backend.contract import Backend
-from ember_ml.errors import DTypeError, EmberError, OutOfBoundsError, ShapeError
+from ember_ml.errors import (
+    BackendMismatchError,
+    DTypeError,
+    EmberError,
+    OutOfBoundsError,
+    ShapeError,
+)
 from ember_ml.ops.explain import explain
 from ember_ml.tensor import convert, families, views, writing
 from ember_ml.tensor.core import GradTensor, Tensor, fill
@@ -185,6 +191,10 @@ def _array_span(x: Tensor, tensor: Tensor) -> tuple[Any, int]:
         from ember_ml.ops.dispatch import operands
 
         operands("__getitem__", x, tensor)  # raises the error of mixed backends or devices
+        raise BackendMismatchError(
+            f"x[key] got a tensor of backend '{x.backend}' from outside of an exported function "
+            f"and a traced key; give x to the function as an argument, or use ops.take"
+        )
     if dtype is dtypes.bool:
         return tensor, tensor.ndim
     if not dtype.is_integer:
@@ -207,6 +217,8 @@ def _step(value: Any) -> int | None:
 
 
 def _integer(value: Any) -> int:
+    if isinstance(value, int):
+        return value  # one that varies stays one: operator.index gives a plain number
     try:
         return operator.index(value)
     except TypeError:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from ember_ml.autodiff import tape
 from ember_ml.backend.contract import NativeArray
-from ember_ml.errors import UnsupportedOpError
 from ember_ml.ops.explain import explain
 from ember_ml.tensor import families
 from ember_ml.tensor.core import GradTensor, Tensor, fill
@@ -29,7 +28,7 @@ from ember_ml.tensor.homes import (
 )
 from ember_ml.tensor.layout import arranged, contiguous, reshaped
 from ember_ml.tensor.storage import Loan, Refusal, Storage, Window, remember
-from ember_ml.tensor.writing import READ_ONLY, require_writable
+from ember_ml.tensor.writing import READ_ONLY, TRACED, require_writable
 
 __all__ = [
     "is_traced",
@@ -47,10 +46,6 @@ _QUICK_ITEMS: Final = frozenset((int, slice, type(None), type(...)))
 _ORDERS: Final = frozenset(("matrix_transpose", "permute_dims"))
 _ALL: Final = slice(None)
 _TURNED: Final = slice(None, None, -1)
-_TRACED: Final = UnsupportedOpError(
-    "a tensor that is traced cannot be written to once it has views, and they cannot; "
-    "use ops.where, or write to a .copy()"
-)
 
 
 def quick_slice(x: Tensor, key: Any) -> Tensor | None:
@@ -90,7 +85,7 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
         if type(native) is not spec.native_type:
             return None
         return tape.recorded("getitem", native, spec, (x,), (key,))
-    elif type(x) is not Tensor:
+    elif type(x) is not Tensor or not spec.backend.windows:
         return None
     else:
         storage = home if type(home) is Storage else storage_of(x)
@@ -107,7 +102,7 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
 
 def quick_window(x: Tensor, items: tuple[Any, ...], writable: bool) -> Tensor | None:
     """A window by ints, slices and (start, stop[, step]); None where it takes a closer look."""
-    if type(x) is GradTensor:
+    if type(x) is GradTensor or not x._spec.backend.windows:
         return None
     home = getattr(x, "_home", None)
     spec = x._spec
@@ -152,7 +147,7 @@ def quick_reshape(x: Any, shape: Any) -> Tensor | None:
             return None
     if type(home) is Window:
         known = home.layout
-    elif type(x) is Tensor:
+    elif type(x) is Tensor and spec.backend.windows:
         known = contiguous(x.shape)
     else:
         return None
@@ -199,7 +194,11 @@ def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
         layout = arranged(home.layout, name, options)
         if layout is not None:
             return view_on(x, layout, writable=name != "broadcast_to")
-    elif type(x) is Tensor and (not backend.mutable or type(x.native) is x._spec.native_type):
+    elif (
+        type(x) is Tensor
+        and backend.windows
+        and (not backend.mutable or type(x.native) is x._spec.native_type)
+    ):
         if name == "flip" and backend.reverses:
             quick = quick_slice(x, _turning(x.ndim, options[0]))
             if quick is not None:
@@ -262,7 +261,13 @@ def native_view(x: Tensor, native: NativeArray, home: Any) -> Tensor:
 def _is_apart(x: Tensor) -> bool:
     """True where a view of `x` is the result of an op: it is recorded, or traced."""
     if type(x) is GradTensor:
-        return x._spec.backend.records or tape.is_grad_enabled() or type(home_of(x)) is Member
+        backend = x._spec.backend
+        return (
+            backend.records
+            or not backend.windows
+            or tape.is_grad_enabled()
+            or type(home_of(x)) is Member
+        )
     return type(home_of(x)) is Member or is_traced(x)
 
 
@@ -271,7 +276,11 @@ def _unshared(x: Tensor, out: Tensor, name: str, options: tuple[Any, ...]) -> Te
     if x._spec.backend.records:
         return out
     if type(x) is not GradTensor and type(home_of(x)) is not Member:
-        out._home = x._home = Refusal(_TRACED)
+        if not x._spec.backend.windows:
+            storage_of(x).follow(out)  # while it lives, a write would have to be seen in it
+            out._home = Refusal(TRACED)
+            return out
+        out._home = x._home = Refusal(TRACED)
     elif type(out) is GradTensor or not x._spec.backend.mutable:
         families.join(x, out, (name, options))
     return out
@@ -294,7 +303,8 @@ def is_traced(x: Tensor) -> bool:
     """True where the engine's own views of what a compiler traces are not kept track of."""
     home = home_of(x)
     if not x._spec.backend.mutable:
-        return False  # windows need no memory: they serve traced arrays as any others
+        # Windows need no memory: they serve traced arrays as any others.
+        return not x._spec.backend.windows
     native = home.storage.native if isinstance(home, Window) else x.native
     return type(native) is not x._spec.native_type and x._spec.backend.is_traced(native)
 

@@ -28,6 +28,7 @@ from ember_ml.tensor.storage import Loan, Refusal, Storage, Window, is_held_alon
 
 __all__ = [
     "READ_ONLY",
+    "TRACED",
     "assign",
     "put",
     "record",
@@ -41,6 +42,10 @@ __all__ = [
 _SMALL: Final = 1 << 16
 # The slot in which plain tensors have their array, and which a view hides.
 _SLOT: Final[Any] = vars(Operators)["native"]
+TRACED: Final = UnsupportedOpError(
+    "a tensor that is traced cannot be written to once it has views, and they cannot; "
+    "use ops.where, or write to a .copy()"
+)
 READ_ONLY: Final = ReadOnlyError(
     "a view for reading, by x.slice(...) or by broadcasting, cannot be written to; "
     "take x.slice_mut(...), or write to a .copy() of it"
@@ -64,7 +69,7 @@ def _put(
 ) -> None:
     backend = x._spec.backend
     home = home_of(x)
-    if advanced:
+    if advanced or not backend.windows:
         if isinstance(home, Window):
             home.write(backend.setitem(_loose(x), key, value))
         elif backend.mutable:
@@ -181,6 +186,8 @@ def require_writable(x: Tensor) -> None:
     home = getattr(x, "_home", None)
     if type(home) is Refusal:
         raise type(home.error)(*home.error.args)
+    if type(home) is Storage and not home.spec.backend.windows and home.has_views():
+        raise UnsupportedOpError(*TRACED.args)
     if type(x) is TensorView:
         raise ReadOnlyError(*READ_ONLY.args)
     if type(home) is Member:

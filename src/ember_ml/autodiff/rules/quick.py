@@ -160,7 +160,7 @@ def _mean(xp: Any, g: Any, node: Node) -> Any:
     if axis is not None or keepdims:
         return NotImplemented
     (shape,) = node.kept
-    return xp.filled(xp.multiply(g, 1.0 / (prod(shape) or 1)), shape)
+    return xp.filled(xp.multiply(g, 1 / (prod(shape) or 1)), shape)
 
 
 _shortcut("sum", _sum)

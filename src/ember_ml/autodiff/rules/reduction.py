@@ -38,7 +38,7 @@ def _sum(g: Tensor, y: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
 
 def _mean(g: Tensor, y: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
     # Scaled before it is spread. float16 has no large counts, and has their reciprocals.
-    share = binary("multiply", g, 1.0 / (_count(x, axis) or 1))
+    share = binary("multiply", g, 1 / (_count(x, axis) or 1))
     return call("broadcast_to", spread(share, x, axis, keepdims), x.shape)
 
 

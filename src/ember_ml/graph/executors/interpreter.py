@@ -31,11 +31,16 @@ __all__ = ["Block", "Frame", "OpsProgram"]
 
 # Values of at most so many elements stay on the host while nothing else than such is in play.
 SMALL: Final = 1024
-# Their result may be their first input, or a view of it.
-_VIEWS: Final = frozenset(
-    "Cast CastLike BitCast Dropout Expand Flatten Gather Identity If Loop Pad Reshape Resize Slice "
-    "Split Squeeze Sum Max Min Mean Clip Tile Transpose Trilu Unsqueeze Concat Scan "
-    "CenterCropPad Upsample".split()
+# Operators whose results are always memory of their own. Others may give an input back, or a view
+# of one: what they make of an input or of a constant is copied before it leaves as an output.
+_FRESH: Final = frozenset(
+    "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization "
+    "Ceil Celu Conv ConvInteger ConvTranspose Cos Cosh CumProd CumSum DequantizeLinear Div Elu "
+    "Equal Erf Exp Floor Gelu Gemm Greater GreaterOrEqual GridSample GroupNormalization "
+    "HardSigmoid HardSwish InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu Less "
+    "LessOrEqual Log LogSoftmax LpNormalization MatMul MatMulInteger MaxPool Mish Mod Mul Neg Not "
+    "Or PRelu Pow QLinearConv QLinearMatMul QuantizeLinear RMSNormalization Reciprocal Relu Round "
+    "Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Sub Tan Tanh TopK Where Xor".split()
 )
 # What draws anew in each run is not computed beforehand.
 _DRAWN: Final = frozenset(
@@ -172,6 +177,7 @@ class OpsProgram(Program):
     def __init__(self, graph: Graph, backend: str) -> None:
         self.executor = backend
         self._graph = graph
+        self._opsets = {"" if d == "ai.onnx" else d: v for d, v in graph.opsets.items()}
         self._backend = selection.load(backend)
         numpy = selection.load("numpy")
         self._home = None if self._backend is numpy else self._backend
@@ -216,12 +222,11 @@ class OpsProgram(Program):
 
     def _fed(self, value: Any, stays: bool) -> Tensor:
         if isinstance(value, Tensor):
-            if value._spec.backend is self._backend or stays:
-                return value
-            return convert.to_backend(value, self._backend)
+            return value if stays else self._to_backend(value)
         if isinstance(value, np.ndarray):
             value = _plain(value)
-        return convert.asarray(value, backend=self._numpy if stays else self._backend)
+        made = convert.to_tensor(value, self._numpy if stays else self._backend)
+        return made if stays else self._to_backend(made)  # it may be another engine's own array
 
     # --- Making ready -------------------------------------------------------------------------
 
@@ -255,11 +260,8 @@ class OpsProgram(Program):
 
     def _step(self, node: Node, outer: frozenset[int]) -> Step:
         where = described(node)
-        opset = self._graph.opsets.get(node.domain)
-        if opset is None and node.domain == "ai.onnx":
-            opset = self._graph.opsets.get("")
         domain = "" if node.domain == "ai.onnx" else node.domain
-        found = find(domain, node.op, opset, where)
+        found = find(domain, node.op, self._opsets.get(domain), where)
         if found.most is not None and len(node.inputs) > found.most:
             raise UnsupportedOpError(
                 f"{where} has {len(node.inputs)} inputs; the ops executor knows {found.most}"
@@ -312,13 +314,16 @@ class OpsProgram(Program):
         """A constant where nodes want it: small ones on the host and on the backend."""
         home = self._home
         if home is None or value.size > SMALL:
-            return value if value._spec.backend is self._backend else \
-                convert.to_backend(value, self._backend)  # fmt: skip
+            return self._to_backend(value)
         if value._spec.backend is home:
             self._moved[slot] = value
             return convert.asarray(value.numpy(), backend=self._numpy)
         self._moved[slot] = convert.to_backend(value, home)
         return value
+
+    def _to_backend(self, value: Tensor) -> Tensor:
+        there = value._spec.backend is self._backend
+        return value if there else convert.to_backend(value, self._backend)
 
     def _slot(self, value: Value) -> int:
         """The slot of a value; constants are put there."""
@@ -370,7 +375,7 @@ class OpsProgram(Program):
         found = {id(x) for x in self._graph.inputs}
         found.update(key for key, (slot, _) in self._slots.items() if slot in self._fixed)
         for node in self._graph.nodes:
-            reads = _reads(node) if node.op in _VIEWS else []
+            reads = [] if node.op in _FRESH else _reads(node)
             if any(id(x) in found for x in reads):
                 found.update(id(x) for x in node.outputs)
         return frozenset(found)

@@ -17,7 +17,7 @@ from ember_ml.nn.modules.linear import Linear
 from ember_ml.nn.modules.normalization import RMSNorm
 from ember_ml.nn.modules.rotary import rotary
 from ember_ml.ops.attention import attended, merge_heads, rotated, split_heads
-from ember_ml.ops.fitting import beside
+from ember_ml.ops.fitting import beside, counted
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
@@ -233,7 +233,7 @@ class MultiHeadAttention(Module):
             start = 0 if cache is None else cache.start
             if not isinstance(start, Tensor):
                 return table.between(start, length)
-            places = beside(x, np.arange(length)) + start
+            places = counted(x, length) + start
             return table.at(places, None if cache is None else cache.max_length)
         given = convert.to_tensor(positions, x._spec.backend)
         if given.shape not in ((length,), (1, length), (x.shape[0], length)):

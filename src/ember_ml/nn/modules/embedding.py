@@ -14,7 +14,7 @@ from ember_ml.nn.initializers import Initializer, Normal, get
 from ember_ml.nn.module import Module
 from ember_ml.nn.modules.inputs import refused, told
 from ember_ml.nn.parameter import Parameter
-from ember_ml.ops.fitting import beside
+from ember_ml.ops.fitting import beside, counted
 from ember_ml.ops.lookup import embedding
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
@@ -150,6 +150,9 @@ class SinusoidalEmbedding(Module):
         if positions is not None:
             waves = self.encode(convert.to_tensor(positions, tensor._spec.backend))
             return tensor + convert.cast(waves, tensor.dtype)
+        if type(tensor.shape[-2]) is not int:  # it varies, in a function that is exported
+            places = convert.cast(counted(tensor, tensor.shape[-2]), dtypes.float64) + offset
+            return tensor + convert.cast(self.encode(places), tensor.dtype)
         table = _table(
             offset, tensor.shape[-2], self.embedding_dim, self.max_period, self.interleaved
         )

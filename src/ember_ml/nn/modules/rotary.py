@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ember_ml import ops
+from ember_ml import dtypes, ops
 from ember_ml.backend.contract import Spec
 from ember_ml.ops import attention
-from ember_ml.tensor.core import Tensor
+from ember_ml.tensor.core import Tensor, fill
 
 __all__ = ["Rotary", "rotary"]
 
@@ -41,6 +41,8 @@ class Rotary:
 
     def between(self, start: int, length: int) -> Pair:
         """Cosines and sines of `length` positions from `start` on."""
+        if type(length) is not int:  # it varies, in a function that is exported
+            return self._counted(start, length)
         last = self._last
         if last is not None and last[0] == (start, length):
             return last[1]
@@ -50,6 +52,14 @@ class Rotary:
         if not self._is_traced(found):
             self._last = (start, length), found
         return found
+
+    def _counted(self, start: int, length: int) -> Pair:
+        """The same for a length that is known later; angles of float32 would drift."""
+        wide = self._spec.with_dtype(dtypes.float64)
+        places = fill(wide.backend.counted(length, wide), wide) + float(start)
+        cosine, sine = attention.turns(places, self._dims, self._base, wide)
+        made = attention.tables(1, self._dims, self._base, self._spec)[0].dtype
+        return cosine.astype(made), sine.astype(made)
 
     def at(self, positions: Tensor, limit: int | None = None) -> Pair:
         """Cosines and sines of some positions, all below `limit` where it is given."""

@@ -10,13 +10,13 @@ from ember_ml.tensor.core import Tensor
 
 __all__: list[str] = []
 
-operator("Sigmoid", 13)(ops.sigmoid)
+operator("Sigmoid", 6, 13)(ops.sigmoid)
 operator("HardSwish", 14, 22)(ops.hard_swish)
 operator("Mish", 18, 22)(ops.mish)
 operator("Softsign", 1, 22)(ops.softsign)
 
 
-@operator("Relu", 13, 14)
+@operator("Relu", 6, 13, 14)
 def relu(x: Tensor) -> Tensor:
     return ops.relu(x) if x.dtype.is_floating else ops.maximum(x, 0)
 
@@ -85,14 +85,29 @@ def softplus(x: Tensor) -> Tensor:
     return ops.softplus(x)
 
 
+@operator("Softmax", 11)
+def softmax_of_rows(x: Tensor, *, axis: int = 1) -> Tensor:
+    return ops.reshape(softmax(_rows(x, axis)), x.shape)
+
+
 @operator("Softmax", 13)
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return ops.softmax(x, axis)
 
 
+@operator("LogSoftmax", 11)
+def log_softmax_of_rows(x: Tensor, *, axis: int = 1) -> Tensor:
+    return ops.reshape(log_softmax(_rows(x, axis)), x.shape)
+
+
 @operator("LogSoftmax", 13)
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return ops.log_softmax(x, axis)
+
+
+@operator("Hardmax", 11)
+def hardmax_of_rows(x: Tensor, *, axis: int = 1) -> Tensor:
+    return ops.reshape(hardmax(_rows(x, axis)), x.shape)
 
 
 @operator("Hardmax", 13)
@@ -107,3 +122,9 @@ def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
 @operator("SwiGLU", 28)
 def swiglu(gate: Tensor, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return ops.multiply(swish(gate, alpha=alpha), x)
+
+
+def _rows(x: Tensor, axis: int) -> Tensor:
+    """A matrix of all axes before one and all from it on, over which old versions work."""
+    place = axis % x.ndim
+    return ops.reshape(x, (int(np.prod(x.shape[:place])), -1))

@@ -15,31 +15,31 @@ __all__: list[str] = []
 
 # --- One number ---------------------------------------------------------------------------------
 
-operator("Abs", 13)(ops.abs)
+operator("Abs", 6, 13)(ops.abs)
 operator("Acos", 7, 22)(ops.acos)
 operator("Acosh", 9, 22)(ops.acosh)
 operator("Asin", 7, 22)(ops.asin)
 operator("Asinh", 9, 22)(ops.asinh)
 operator("Atan", 7, 22)(ops.atan)
 operator("Atanh", 9, 22)(ops.atanh)
-operator("Ceil", 13)(ops.ceil)
+operator("Ceil", 6, 13)(ops.ceil)
 operator("Cos", 7, 22)(ops.cos)
 operator("Cosh", 9, 22)(ops.cosh)
-operator("Exp", 13)(ops.exp)
-operator("Floor", 13)(ops.floor)
-operator("Log", 13)(ops.log)
-operator("Neg", 13)(ops.negative)
-operator("Reciprocal", 13)(ops.reciprocal)
+operator("Exp", 6, 13)(ops.exp)
+operator("Floor", 6, 13)(ops.floor)
+operator("Log", 6, 13)(ops.log)
+operator("Neg", 6, 13)(ops.negative)
+operator("Reciprocal", 6, 13)(ops.reciprocal)
 operator("Round", 11, 22)(ops.round)
-operator("Sign", 13)(ops.sign)
+operator("Sign", 9, 13)(ops.sign)
 operator("Sin", 7, 22)(ops.sin)
 operator("Sinh", 9, 22)(ops.sinh)
-operator("Sqrt", 13)(ops.sqrt)
+operator("Sqrt", 6, 13)(ops.sqrt)
 operator("Tan", 7, 22)(ops.tan)
-operator("Tanh", 13)(ops.tanh)
+operator("Tanh", 6, 13)(ops.tanh)
 
 
-@operator("Erf", 13)
+@operator("Erf", 9, 13)
 def erf(x: Tensor) -> Tensor:
     """The error function; of integers too, whose results are integers."""
     return ops.erf(x) if x.dtype.is_floating else ops.astype(ops.erf(x), x.dtype)
@@ -52,7 +52,7 @@ operator("Sub", 7, 13, 14)(ops.subtract)
 operator("Mul", 7, 13, 14)(ops.multiply)
 
 
-@operator("Div", 13, 14)
+@operator("Div", 7, 13, 14)
 def div(x1: Tensor, x2: Tensor) -> Tensor:
     """Quotients; those of integers lose their fraction, towards zero.
 
@@ -69,7 +69,7 @@ def div(x1: Tensor, x2: Tensor) -> Tensor:
     return ops.add(low, ops.astype(ops.logical_and(left, apart), x1.dtype))
 
 
-@operator("Mod", 13, 28)
+@operator("Mod", 10, 13, 28)
 def mod(x1: Tensor, x2: Tensor, *, fmod: int = 0) -> Tensor:
     """Remainders: of the sign of the divisor, or with `fmod` of the dividend, as in C."""
     if not fmod:
@@ -79,7 +79,7 @@ def mod(x1: Tensor, x2: Tensor, *, fmod: int = 0) -> Tensor:
     return ops.subtract(x1, ops.multiply(div(x1, x2), x2))
 
 
-@operator("Pow", 13, 15)
+@operator("Pow", 7, 12, 13, 15)
 def pow(x1: Tensor, x2: Tensor) -> Tensor:
     """Powers in the dtype of the base, whatever the dtype of the exponent."""
     if x1.dtype is x2.dtype:
@@ -92,27 +92,27 @@ def pow(x1: Tensor, x2: Tensor) -> Tensor:
 # --- Several numbers ----------------------------------------------------------------------------
 
 
-@operator("Sum", 13)
+@operator("Sum", 8, 13)
 def sum_all(*inputs: Tensor) -> Tensor:
     return reduce(ops.add, inputs)
 
 
-@operator("Mean", 13)
+@operator("Mean", 8, 13)
 def mean_all(*inputs: Tensor) -> Tensor:
     return ops.divide(reduce(ops.add, inputs), float(len(inputs)))
 
 
-@operator("Max", 13)
+@operator("Max", 8, 12, 13)
 def max_all(*inputs: Tensor) -> Tensor:
     return reduce(ops.maximum, inputs)
 
 
-@operator("Min", 13)
+@operator("Min", 8, 12, 13)
 def min_all(*inputs: Tensor) -> Tensor:
     return reduce(ops.minimum, inputs)
 
 
-@operator("Clip", 13)
+@operator("Clip", 11, 12, 13)
 def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
     """Limits; where the lower one is above the upper one, all becomes the upper one."""
     if low is not None:
@@ -122,10 +122,10 @@ def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Te
 
 # --- Matrices -----------------------------------------------------------------------------------
 
-operator("MatMul", 13)(ops.linalg.matmul)
+operator("MatMul", 9, 13)(ops.linalg.matmul)
 
 
-@operator("Gemm", 13)
+@operator("Gemm", 11, 13)
 def gemm(
     a: Tensor,
     b: Tensor,
@@ -158,7 +158,12 @@ def einsum(*inputs: Tensor, equation: str) -> Tensor:
     return made if made.dtype is inputs[0].dtype else ops.astype(made, inputs[0].dtype)
 
 
-operator("Det", 11, 22)(ops.linalg.det)
+@operator("Det", 11, 22)
+def det(x: Tensor) -> Tensor:
+    """Determinants; of 16-bit floats in float32, as no engine factorises them."""
+    if x.dtype.itemsize > 2:
+        return ops.linalg.det(x)
+    return ops.astype(ops.linalg.det(ops.astype(x, dtypes.float32)), x.dtype)
 
 
 @operator("Trilu", 14)

@@ -28,7 +28,7 @@ def upsample(x: Tensor, scales: Host, *, mode: str = "nearest") -> Tensor:
     )
 
 
-@operator("Resize", 13)
+@operator("Resize", 11, 13)
 def resize(
     x: Tensor,
     roi: Host | None = None,

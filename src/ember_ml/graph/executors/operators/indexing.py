@@ -15,7 +15,7 @@ from ember_ml.tensor.core import Tensor
 __all__: list[str] = []
 
 
-@operator("Gather", 13)
+@operator("Gather", 11, 13)
 def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """Slices at indices; one beyond the axis, an error in ONNX, raises OutOfBoundsError."""
     if indices.ndim == 1:
@@ -25,12 +25,12 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     return ops.reshape(flat, (*x.shape[:place], *indices.shape, *x.shape[place + 1 :]))
 
 
-@operator("GatherElements", 13)
+@operator("GatherElements", 11, 13)
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     return ops.gather(x, indices, axis)
 
 
-@operator("GatherND", 13)
+@operator("GatherND", 11, 12, 13)
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     if not batch_dims:
         return ops.gather_nd(x, indices)
@@ -56,7 +56,7 @@ def compress(x: Tensor, condition: Host, *, axis: int | None = None) -> Tensor:
     return ops.take(x, beside(x, chosen), axis=axis)
 
 
-@operator("NonZero", 13)
+@operator("NonZero", 9, 13)
 def nonzero(x: Tensor) -> Tensor:
     if not x.ndim:  # ONNX, unlike NumPy, has no rows for a number
         return hosted(np.zeros((0, int(bool(x))), np.int64))

@@ -9,7 +9,7 @@ from ember_ml.tensor.core import Tensor
 __all__: list[str] = []
 
 
-@operator("NegativeLogLikelihoodLoss", 13, 22)
+@operator("NegativeLogLikelihoodLoss", 12, 13, 22)
 def negative_log_likelihood_loss(
     x: Tensor,
     target: Tensor,
@@ -21,7 +21,7 @@ def negative_log_likelihood_loss(
     return _loss(x, target, weight, ignore_index, reduction)
 
 
-@operator("SoftmaxCrossEntropyLoss", 13)
+@operator("SoftmaxCrossEntropyLoss", 12, 13)
 def softmax_cross_entropy_loss(
     x: Tensor,
     target: Tensor,

@@ -167,7 +167,7 @@ def _group_normalized(
     return ops.add(ops.multiply(made, ops.reshape(scale, shape)), ops.reshape(bias, shape))
 
 
-@operator("LRN", 13)
+@operator("LRN", 1, 13)
 def lrn(
     x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int
 ) -> Tensor:
@@ -194,7 +194,7 @@ def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     return ops.where(none, 0, ops.divide(x, ops.where(none, 1, norm)))
 
 
-@operator("MeanVarianceNormalization", 13)
+@operator("MeanVarianceNormalization", 9, 13)
 def mean_variance_normalization(x: Tensor, *, axes: Any = (0, 2, 3)) -> Tensor:
     over = tuple(axes)
     mean = ops.mean(x, axis=over, keepdims=True)

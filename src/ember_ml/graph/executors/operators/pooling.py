@@ -94,7 +94,7 @@ class Windows:
         return len(self.sides) in _MAX and all(gap == 1 for gap in self.gaps)
 
 
-@operator("MaxPool", 12, 22)
+@operator("MaxPool", 11, 12, 22)
 def max_pool(
     x: Tensor,
     *,

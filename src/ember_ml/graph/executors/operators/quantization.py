@@ -54,7 +54,7 @@ def _quantized(x: Tensor, scale: Tensor, zero: Tensor | None, name: str, work: D
     return ops.astype(ops.clip(wide, low, high), _HELD.get(name, name))
 
 
-@operator("QuantizeLinear", 13)
+@operator("QuantizeLinear", 10, 13)
 def quantize_linear_of_old(
     x: Tensor,
     scale: Tensor,
@@ -104,7 +104,7 @@ def quantize_linear(
     return _quantized(x, whole, points, name, work)
 
 
-@operator("DequantizeLinear", 13, 19)
+@operator("DequantizeLinear", 10, 13, 19)
 def dequantize_linear_of_old(
     x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1
 ) -> Tensor:

@@ -27,6 +27,11 @@ def _type(number: int | None, x: Tensor | None = None) -> Any:
     return "float32" if x is None else x.dtype
 
 
+def _drawn(dtype: Any) -> str:
+    """In which dtype numbers are drawn, before they are cast."""
+    return "float64" if str(dtype) == "float64" else "float32"
+
+
 @operator("RandomNormal", 1, 22)
 def random_normal(
     *, shape: Any, dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
@@ -50,7 +55,7 @@ def _normal(
     shape: tuple[int, ...], dtype: Any, mean: float, scale: float, seed: float | None, backend: str
 ) -> Tensor:
     with ops.use_backend(backend):
-        made = ops.random.normal(shape, generator=_generator(seed))
+        made = ops.random.normal(shape, dtype=_drawn(dtype), generator=_generator(seed))
     return ops.astype(ops.add(ops.multiply(made, scale), mean), dtype, copy=False)
 
 
@@ -77,7 +82,7 @@ def _uniform(
     shape: tuple[int, ...], dtype: Any, low: float, high: float, seed: float | None, backend: str
 ) -> Tensor:
     with ops.use_backend(backend):
-        made = ops.random.uniform(shape, generator=_generator(seed))
+        made = ops.random.uniform(shape, dtype=_drawn(dtype), generator=_generator(seed))
     return ops.astype(ops.add(ops.multiply(made, high - low), low), dtype, copy=False)
 
 

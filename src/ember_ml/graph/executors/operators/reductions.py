@@ -130,36 +130,37 @@ def _log_sum_exp(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     return ops.logsumexp(x, axis=axes, keepdims=keepdims)
 
 
+_by_attribute("ReduceSum", _sum, 11)
 _by_input("ReduceSum", _sum, 13)
-_by_attribute("ReduceMean", _mean, 13)
+_by_attribute("ReduceMean", _mean, 11, 13)
 _by_input("ReduceMean", _mean, 18)
-_by_attribute("ReduceProd", _prod, 13)
+_by_attribute("ReduceProd", _prod, 11, 13)
 _by_input("ReduceProd", _prod, 18)
-_by_attribute("ReduceMax", _extreme(True), 13)
+_by_attribute("ReduceMax", _extreme(True), 11, 12, 13)
 _by_input("ReduceMax", _extreme(True), 18, 20)
-_by_attribute("ReduceMin", _extreme(False), 13)
+_by_attribute("ReduceMin", _extreme(False), 11, 12, 13)
 _by_input("ReduceMin", _extreme(False), 18, 20)
-_by_attribute("ReduceL1", _l1, 13)
+_by_attribute("ReduceL1", _l1, 11, 13)
 _by_input("ReduceL1", _l1, 18)
-_by_attribute("ReduceL2", _l2, 13)
+_by_attribute("ReduceL2", _l2, 11, 13)
 _by_input("ReduceL2", _l2, 18)
-_by_attribute("ReduceLogSum", _log_sum, 13)
+_by_attribute("ReduceLogSum", _log_sum, 11, 13)
 _by_input("ReduceLogSum", _log_sum, 18, 28)
-_by_attribute("ReduceLogSumExp", _log_sum_exp, 13)
+_by_attribute("ReduceLogSumExp", _log_sum_exp, 11, 13)
 _by_input("ReduceLogSumExp", _log_sum_exp, 18, 28)
-_by_attribute("ReduceSumSquare", _sum_square, 13)
+_by_attribute("ReduceSumSquare", _sum_square, 11, 13)
 _by_input("ReduceSumSquare", _sum_square, 18)
 
 
 # --- Where it is --------------------------------------------------------------------------------
 
 
-@operator("ArgMax", 13)
+@operator("ArgMax", 11, 12, 13)
 def argmax(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
     return _place(ops.argmax, x, axis, keepdims, select_last_index)
 
 
-@operator("ArgMin", 13)
+@operator("ArgMin", 11, 12, 13)
 def argmin(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
     return _place(ops.argmin, x, axis, keepdims, select_last_index)
 

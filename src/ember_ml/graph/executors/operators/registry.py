@@ -3,7 +3,7 @@
 An operator is a function of tensors: its inputs come by position (None where one is left out),
 its attributes by keyword. What it asks for is read from its signature:
 
-    @operator("Reshape", 13, 14, 19, 21, 23, 24, 25)
+    @operator("Reshape", 14, 19, 21, 23, 24, 25)
     def reshape(x: Tensor, shape: Host, *, allowzero: int = 0) -> Tensor:
 
 An input that is annotated `Host` comes as a NumPy array: sizes, axes and the like, which are

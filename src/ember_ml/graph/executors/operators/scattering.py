@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 @operator("Scatter", 9, 11)
-@operator("ScatterElements", 13)
+@operator("ScatterElements", 11, 13)
 def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0) -> Tensor:
     return scatter_elements_joined(x, indices, updates, axis=axis)
 
@@ -35,7 +35,7 @@ def scatter_elements_joined(
     return _scattered(x, points, updates, reduction)
 
 
-@operator("ScatterND", 13)
+@operator("ScatterND", 11, 13)
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     return _scattered(x, indices, updates, "none")
 

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes, ops
+from ember_ml.backend import selection
 from ember_ml.errors import DTypeError, ShapeError
 from ember_ml.graph import types
 from ember_ml.graph.executors.operators.registry import Host, operator
+from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 
 __all__ = ["axes_of", "hosted", "narrowed"]
@@ -17,8 +19,7 @@ __all__ = ["axes_of", "hosted", "narrowed"]
 
 def hosted(array: Any) -> Tensor:
     """A value on the host; it moves to the backend when it meets a tensor there."""
-    with ops.use_backend("numpy"):
-        return ops.asarray(np.asarray(array))
+    return convert.asarray(np.asarray(array), backend=selection.load("numpy"))
 
 
 def axes_of(axes: Any, ndim: int) -> tuple[int, ...]:
@@ -34,19 +35,19 @@ def identity(x: Tensor) -> Tensor:
     return x
 
 
-@operator("Shape", 13, 15, 19, 21, 23, 24, 25)
+@operator("Shape", 1, 13, 15, 19, 21, 23, 24, 25)
 def shape(x: Tensor, *, start: int = 0, end: int | None = None) -> Tensor:
     low = max(start + x.ndim, 0) if start < 0 else start
     high = x.ndim if end is None else max(end + x.ndim, 0) if end < 0 else end
     return hosted(np.array(x.shape[low : max(high, low)], dtype=np.int64))
 
 
-@operator("Size", 13, 19, 21, 23, 24, 25)
+@operator("Size", 1, 13, 19, 21, 23, 24, 25)
 def size(x: Tensor) -> Tensor:
     return hosted(np.array(x.size, dtype=np.int64))
 
 
-@operator("Reshape", 13)
+@operator("Reshape", 5, 13)
 def reshape(x: Tensor, shape: Host) -> Tensor:
     return reshape_allowing_zero(x, shape)
 
@@ -68,10 +69,15 @@ def reshape_allowing_zero(x: Tensor, shape: Host, *, allowzero: int = 0) -> Tens
     return ops.reshape(x, tuple(sizes))
 
 
-@operator("Flatten", 13, 21, 23, 24, 25)
+@operator("Flatten", 11, 13, 21, 23, 24, 25)
 def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
     place = axis + x.ndim if axis < 0 else axis
     return ops.reshape(x, (int(np.prod(x.shape[:place])), int(np.prod(x.shape[place:]))))
+
+
+@operator("Squeeze", 11)
+def squeeze_by_attribute(x: Tensor, *, axes: Any = None) -> Tensor:
+    return squeeze(x, None if axes is None else np.asarray(axes))
 
 
 @operator("Squeeze", 13, 21, 23, 24, 25)
@@ -83,6 +89,11 @@ def squeeze(x: Tensor, axes: Host | None = None) -> Tensor:
     return ops.squeeze(x, over) if over else x
 
 
+@operator("Unsqueeze", 11)
+def unsqueeze_by_attribute(x: Tensor, *, axes: Any) -> Tensor:
+    return unsqueeze(x, np.asarray(axes))
+
+
 @operator("Unsqueeze", 13, 21, 23, 24, 25)
 def unsqueeze(x: Tensor, axes: Host) -> Tensor:
     given = axes.reshape(-1)
@@ -92,18 +103,18 @@ def unsqueeze(x: Tensor, axes: Host) -> Tensor:
     return ops.reshape(x, tuple(sizes))
 
 
-@operator("Transpose", 13, 21, 23, 24, 25)
+@operator("Transpose", 1, 13, 21, 23, 24, 25)
 def transpose(x: Tensor, *, perm: Any = None) -> Tensor:
     return ops.permute_dims(x, tuple(reversed(range(x.ndim))) if perm is None else tuple(perm))
 
 
-@operator("Expand", 13)
+@operator("Expand", 8, 13)
 def expand(x: Tensor, shape: Host) -> Tensor:
     """Broadcasting in both directions: where the shape says 1, the input may be longer."""
     return ops.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist())))
 
 
-@operator("Tile", 13)
+@operator("Tile", 6, 13)
 def tile(x: Tensor, repeats: Host) -> Tensor:
     return ops.tile(x, tuple(repeats.tolist()))
 
@@ -152,7 +163,7 @@ def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
 # --- Element types ------------------------------------------------------------------------------
 
 
-@operator("Cast", 13, 19, 21, 23, 24, 25, 28)
+@operator("Cast", 9, 13, 19, 21, 23, 24, 25, 28)
 def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
     """Another element type. `saturate` and `round_mode` are about 8-bit floats, which are none."""
     return _cast(x, types.type_name(to))
@@ -190,7 +201,15 @@ def bit_cast(x: Tensor, *, to: int) -> Tensor:
     return ops.from_numpy(made, backend=x.backend, device=x.device)
 
 
-@operator("Dropout", 13, 22)
+@operator("Dropout", 10)
+def dropout_by_attribute(
+    x: Tensor, *, ratio: float = 0.5, outputs: int = 1
+) -> tuple[Tensor, Tensor] | Tensor:
+    """Nothing at inference, which is all that this version knows."""
+    return dropout(x, outputs=outputs)
+
+
+@operator("Dropout", 12, 13, 22)
 def dropout(
     x: Tensor,
     ratio: Host | None = None,

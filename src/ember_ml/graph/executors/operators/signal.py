@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ember_ml import ops
+from ember_ml import dtypes, ops
 from ember_ml.graph import types
 from ember_ml.graph.executors.operators.registry import Host, operator
 from ember_ml.graph.executors.operators.shaping import hosted
@@ -37,6 +37,9 @@ def dft(
 
 def _dft(x: Tensor, length: Host | None, axis: int, inverse: int, onesided: int) -> Tensor:
     """A transform along an axis; the last axis holds real and imaginary parts."""
+    if x.dtype.itemsize < 4:  # there are no complex numbers of 16-bit floats
+        wide = _dft(ops.astype(x, dtypes.float32), length, axis, inverse, onesided)
+        return ops.astype(wide, x.dtype)
     place = axis % x.ndim
     count = None if length is None else int(length.reshape(-1)[0])
     if onesided and inverse:

@@ -15,9 +15,17 @@ from ember_ml.tensor.core import Tensor
 __all__ = ["padded"]
 
 
-@operator("Concat", 13)
+@operator("Concat", 11, 13)
 def concat(*inputs: Tensor, axis: int) -> Tensor:
-    return ops.concat(inputs, axis=axis) if len(inputs) > 1 else inputs[0]
+    return inputs[0] if len(inputs) == 1 else ops.concat(inputs, axis=axis)
+
+
+@operator("Split", 11)
+def split_by_attribute(
+    x: Tensor, *, axis: int = 0, split: Any = None, outputs: int
+) -> tuple[Tensor, ...]:
+    sizes = None if split is None else np.asarray(split)
+    return split_evenly(x, sizes, axis=axis, outputs=outputs)
 
 
 @operator("Split", 13)
@@ -55,7 +63,7 @@ def split_evenly(
     return tuple(made)
 
 
-@operator("Slice", 13)
+@operator("Slice", 11, 13)
 def slice_(
     x: Tensor, starts: Host, ends: Host, axes: Host | None = None, steps: Host | None = None
 ) -> Tensor:
@@ -110,7 +118,7 @@ def beside(x: Tensor, array: Any) -> Tensor:
 # --- Padding ------------------------------------------------------------------------------------
 
 
-@operator("Pad", 13)
+@operator("Pad", 11, 13)
 def pad(
     x: Tensor, pads: Host, constant_value: Host | None = None, *, mode: str = "constant"
 ) -> Tensor:
@@ -170,7 +178,7 @@ def center_crop_pad(x: Tensor, shape: Host, *, axes: Any = None) -> Tensor:
 # --- Blocks -------------------------------------------------------------------------------------
 
 
-@operator("DepthToSpace", 13, 28)
+@operator("DepthToSpace", 11, 13, 28)
 def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     samples, channels, height, width = x.shape
     block = blocksize
@@ -183,7 +191,7 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     return ops.reshape(parts, (samples, channels // block**2, height * block, width * block))
 
 
-@operator("SpaceToDepth", 13)
+@operator("SpaceToDepth", 1, 13)
 def space_to_depth(x: Tensor, *, blocksize: int) -> Tensor:
     return space_to_depth_by_mode(x, blocksize=blocksize)
 

@@ -1,0 +1,133 @@
+"""Whether a graph holds for other sizes than those of its example.
+
+A function is traced again with other sizes, of several kinds. Where the graphs differ, a size went
+into a constant, an attribute or the number of nodes: the graph would be wrong for other sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from ember_ml.errors import TraceError
+from ember_ml.graph.core import Graph, Node, Value
+from ember_ml.graph.tracing.lines import text_of
+from ember_ml.graph.tracing.trace import Trace
+
+__all__ = ["ENOUGH", "other_sizes", "require_same"]
+
+
+# How many other traces a graph is compared with: some code asks whether a size is even, or fits
+# a multiple, so one kind of size is not enough.
+ENOUGH: Final = 2
+
+
+def other_sizes(first: dict[str, int]) -> Iterator[dict[str, int]]:
+    """Sizes for more traces, the most telling first; not every function takes all of them."""
+    yield {name: side + 1 + i for i, (name, side) in enumerate(first.items())}
+    yield {name: side * (2 + i) for i, (name, side) in enumerate(first.items())}
+    yield {name: side * 2 for name, side in first.items()}
+    fewer = {name: side - 1 for name, side in first.items()}
+    for made in (fewer, {name: side // 2 for name, side in first.items()}):
+        if min(made.values()) > 1:
+            yield made
+
+
+class _Pairs:
+    """Which values of two graphs stand for each other."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, int] = {}
+
+    def join(self, a: Value, b: Value) -> None:
+        self._names[id(a)] = id(b)
+
+    def same(self, a: Value | None, b: Value | None) -> bool:
+        if a is None or b is None:
+            return a is b
+        if a.data is None or b.data is None:
+            return self._names.get(id(a)) == id(b)
+        return (
+            a.data.dtype == b.data.dtype
+            and a.data.shape == b.data.shape
+            and a.data.tobytes() == b.data.tobytes()
+        )
+
+
+def require_same(
+    first: Trace, second: Trace, sizes: dict[str, int], others: dict[str, int]
+) -> None:
+    """Raise TraceError where two traces of a function differ by more than names."""
+    pairs = _Pairs()
+    for a, b in zip(first.graph.inputs, second.graph.inputs, strict=True):
+        pairs.join(a, b)
+    found = _difference(first.graph, second.graph, pairs)
+    if found is None:
+        return
+    nodes, what = found
+    known = [trace.places.get(id(node)) for trace, node in zip((first, second), nodes, strict=True)]
+    where = text_of(known[0] or known[1])
+    changed = ", ".join(f"'{name}' {sizes[name]} and {others[name]}" for name in sizes)
+    raise TraceError(
+        f"em.export: the graph depends on a size that is to be dynamic: with {changed}, "
+        f"{what}{where}; compute with x.shape (+, -, *, //) and hand it to ops, without int(), "
+        f"float() and loops over it, or leave the axis out of dynamic_axes"
+    )
+
+
+Found = tuple[tuple[Node | None, Node | None], str]
+
+
+def _difference(a: Graph, b: Graph, pairs: _Pairs) -> Found | None:
+    for one, other in zip(a.nodes, b.nodes, strict=False):
+        what = _compare(one, other, pairs)
+        if what is not None:
+            return (one, other), what
+    if len(a.nodes) != len(b.nodes):
+        count = min(len(a.nodes), len(b.nodes))
+        more = [graph.nodes[count] if len(graph.nodes) > count else None for graph in (a, b)]
+        return (more[0], more[1]), f"it has {len(a.nodes)} and {len(b.nodes)} nodes"
+    for x, y in zip(a.outputs, b.outputs, strict=True):
+        if x.shape != y.shape:
+            what = f"the output '{x.name}' has the shapes {x.shape} and {y.shape}"
+            return (None, None), what
+    return None
+
+
+def _compare(a: Node, b: Node, pairs: _Pairs) -> str | None:
+    if a.op != b.op or len(a.inputs) != len(b.inputs):
+        return f"there is {a.op} in one and {b.op} in the other"
+    for one, other in zip(a.inputs, b.inputs, strict=True):
+        if not pairs.same(one, other):
+            return f"a constant of {a.op} differs ({_said(one)} and {_said(other)})"
+    if set(a.attributes) != set(b.attributes):
+        return f"the attributes of {a.op} differ"
+    for name, value in a.attributes.items():
+        other_value = b.attributes[name]
+        if isinstance(value, Graph):
+            for x, y in zip(value.inputs, other_value.inputs, strict=True):
+                pairs.join(x, y)
+            found = _difference(value, other_value, pairs)
+            if found is not None:
+                return found[1]
+        elif not _equal(value, other_value):
+            return f"{a.op} has {name}={value!r} and {other_value!r}"
+    for x, y in zip(a.outputs, b.outputs, strict=True):
+        if x.shape != y.shape:
+            return f"a result of {a.op} has the shapes {x.shape} and {y.shape}"
+        pairs.join(x, y)
+    return None
+
+
+def _said(value: Value | None) -> str:
+    if value is None or value.data is None:
+        return "a result of another node"
+    return repr(value.data.tolist())[:40] if value.data.size <= 8 else f"{value.data.shape}"
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return bool(np.array_equal(a, b))
+    return bool(a == b)

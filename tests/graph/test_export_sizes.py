@@ -1,0 +1,188 @@
+"""Graphs whose sizes differ from run to run."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+import ember_ml as em
+from ember_ml import nn, ops
+from ember_ml.errors import TraceError
+from ember_ml.graph import export
+from ember_ml.graph.tracing.sizes import Ratio, Size
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+def _floats(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+# Functions of x with the shape (n, 2), where n varies.
+FUNCTIONS: Final[dict[str, Any]] = {
+    "flat": lambda x: x.reshape(-1),
+    "centred": lambda x: x - x.mean(0),
+    "by-size": lambda x: x / x.shape[0],
+    "by-ratio": lambda x: x.sum(0) * (1 / x.shape[0]) + x.size,
+    "power": lambda x: x * x.shape[0] ** -0.5,
+    "zeros": lambda x: ops.concat([x, ops.zeros((x.shape[0], 3))], axis=1),
+    "arange": lambda x: ops.arange(x.shape[0]),
+    "arange-step": lambda x: ops.arange(1, 2 * x.shape[0] + 3, 2, dtype="float32"),
+    "but-last": lambda x: x[:-1],
+    "every-second": lambda x: x[::2],
+    "twice": lambda x: ops.concat([x, x]),
+    "interleaved": lambda x: ops.stack([x, x], axis=1).reshape(2 * x.shape[0], 2),
+    "gram": lambda x: ops.tril(x @ x.T),
+    "halves": lambda x: ops.concat([x, x])[: x.shape[0] // 2 + 1],
+    "tile": lambda x: ops.tile(x, (2, 1)),
+    "softmax": lambda x: ops.softmax(x, axis=0),
+    "running": lambda x: ops.cumulative_sum(x, axis=0),
+    "flip": lambda x: ops.flip(x, axis=0),
+    "roll": lambda x: ops.roll(x, 1, axis=0),
+    "broadcast": lambda x: ops.broadcast_to(x[:, None], (x.shape[0], 3, 2)),
+    "var": lambda x: ops.var(x, axis=0),
+    "sort": lambda x: ops.sort(x, axis=0),
+    "argmax": lambda x: ops.argmax(x, axis=0),
+    "pad": lambda x: ops.pad(x, ((1, 2), (0, 0))),
+    "one-hot": lambda x: ops.one_hot((x[:, 0] > 0).astype("int64"), 2),
+    "mse": lambda x: ops.losses.mse(x, x * 2.0),
+    "cross-entropy": lambda x: ops.losses.cross_entropy(x, (x[:, 0] > 0).astype("int64")),
+    "einsum": lambda x: ops.einsum("ab,cb->ac", x, x),
+    "outer": lambda x: ops.outer(x[:, 0], x[:, 1]),
+    "gather": lambda x: ops.take(x, ops.arange(x.shape[0])[::-1], axis=0),
+    "scatter": lambda x: ops.scatter_add(x, (x[:, 0] > 0).astype("int64"), dim_size=2),
+    "scan": lambda x: ops.scan(lambda c, row: (c + row, c * row), x[0], x)[1],
+    "map": lambda x: ops.map_fn(lambda row: ops.sum(row * row), x),
+    "roll-far": lambda x: ops.roll(x, -5, axis=0),
+    "long-mean": lambda x: ops.mean(ops.tile(x * x, (1, 600)).reshape(x.shape[0], -1)),
+    "conv": lambda x: ops.conv1d(x.T[None], ops.ones((2, 2, 3)), stride=2, padding=1),
+    "written-at-ends": lambda x: ops.index_update(x, (slice(-1, None),), 5.0),
+    "written": lambda x: ops.index_update(x, (slice(0, 1),), 5.0),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_other_sizes_run(name: str) -> None:
+    function = FUNCTIONS[name]
+    graph = export(function, _floats(4, 2), dynamic_axes={"x": {0: "n"}})
+    onnx.checker.check_model(graph.to_onnx(), full_check=True)
+    for n in (4, 7, 1, 2):
+        x = _floats(n, 2)
+        (got,), wanted = graph.run({"x": x}).values(), function(ops.asarray(x)).numpy()
+        assert got.dtype == wanted.dtype
+        assert got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_shapes_of_values_tell_names() -> None:
+    graph = export(
+        lambda x: (x * 2.0, x.T, ops.concat([x, x])), _floats(3, 2), dynamic_axes={"x": {0: "n"}}
+    )
+    assert [v.shape for v in graph.outputs] == [("n", 2), (2, "n"), (None, 2)]
+
+
+def test_axes_by_position_by_list_and_by_name() -> None:
+    def both(x: Any, y: Any) -> Any:
+        return x[:, None] + y
+
+    for axes in (
+        {"x": {0: "x_0"}, "y": {0: "y_0"}},
+        {"x": [0], "y": [-2 + 2]},
+        [["x_0"], [0]],
+        {0: ["x_0"], 1: {0: "y_0"}},
+    ):
+        graph = export(both, _floats(3), _floats(4), dynamic_axes=axes)
+        assert [v.shape for v in graph.inputs] == [("x_0",), ("y_0",)]
+        assert graph.outputs[0].shape == ("x_0", "y_0")
+        assert next(iter(graph.run({"x": _floats(5), "y": _floats(6)}).values())).shape == (5, 6)
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_an_example_of_no_size_will_do(size: int) -> None:
+    graph = export(nn.Linear(3, 2), _floats(size, 3), dynamic_axes={"x": {0: "n"}})
+    assert next(iter(graph.run({"x": _floats(6, 3)}).values())).shape == (6, 2)
+
+
+def test_sizes_of_several_inputs_agree() -> None:
+    graph = export(
+        lambda x, y: x + y, _floats(3), _floats(3), dynamic_axes={"x": {0: "n"}, "y": {0: "n"}}
+    )
+    assert graph.outputs[0].shape == ("n",)
+
+
+def _loops(x: Any) -> Any:
+    for _ in range(x.shape[0]):
+        x = x * 2.0
+    return x
+
+
+def _asks(x: Any) -> Any:
+    return x if x.shape[0] > 2 else -x
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (_loops, r"x = x \* 2\.0"),
+        (_asks, r"comparison \(>\).*x\.shape\[0\] > 2"),
+        (lambda x: x * float(x.shape[0]), r"a constant of Mul differs"),
+        (lambda x: x * len(x), r"a constant of Mul differs"),
+        (lambda x: x.sum() + ops.ones(int(x.shape[0])), r"a constant of Add differs"),
+        (lambda x: x.reshape(3, 2), r"runs with the sizes \{'n': 3\} alone"),
+        (lambda x: ops.cumprod(x, axis=0), r"dynamic"),
+        # The library itself goes two ways by a size: windows that do not fit, even parts.
+        (lambda x: ops.max_pool1d(x.T[None], 2, ceil_mode=True), r"dynamic"),
+        (lambda x: ops.adaptive_avg_pool1d(x.T[None], 3), r"dynamic"),
+    ],
+)
+def test_a_size_that_went_into_the_graph_is_an_error(function: Any, text: str) -> None:
+    with pytest.raises(TraceError, match=text) as caught:
+        export(function, _floats(3, 2), dynamic_axes={"x": {0: "n"}})
+    if "alone" not in text:
+        assert "test_export_sizes.py:" in str(caught.value)
+
+
+def test_comparisons_that_hold_for_all_sizes_are_allowed() -> None:
+    def careful(x: Any, y: Any) -> Any:
+        assert x.shape[0] == y.shape[0]
+        assert x.shape[0] > 0
+        assert x.shape[0] + 1 > x.shape[0]
+        return x + y
+
+    axes = {"x": {0: "n"}, "y": {0: "n"}}
+    assert export(careful, _floats(3), _floats(3), dynamic_axes=axes).outputs[0].shape == ("n",)
+
+
+def test_arithmetic_of_sizes() -> None:
+    n, m = Size.named("n", 6), Size.named("m", 4)
+    assert n * 2 // 2 == n
+    assert type(n - n) is int
+    assert (n - n, n * m // m - n) == (0, 0)
+    assert n % 1 == 0
+    assert type((n * 4) % 4) is int
+    assert int(n // 4) == 1
+    assert int((n + m) * 2) == 20
+    assert int(-n) == -6
+    assert int(n**2) == 36
+    assert tuple(map(int, divmod(n, 4))) == (1, 2)
+    assert isinstance(n / 4, Ratio)
+    assert n / 4 == 1.5
+    assert 1 / n == 1 / 6
+    assert (2 - n / m) * 2 == 1.0
+    assert n is not None
+    assert slice(n, None) != slice(None)
+    assert n != "n"
+
+
+def test_what_is_exported_after_another_size_knows_nothing_of_it() -> None:
+    """Tables that are kept from one trace must not reach the next."""
+    model = em.models.Decoder(vocab_size=9, hidden_size=8, num_layers=1, num_heads=2, max_length=32)
+    tokens = np.arange(6).reshape(1, 6)
+    export(model, tokens)
+    graph = export(model, tokens, dynamic_axes={0: {1: "length"}})
+    other = np.arange(8).reshape(1, 8)
+    (got,) = graph.run({graph.inputs[0].name: other}).values()
+    np.testing.assert_allclose(got, model.eval()(other).numpy(), rtol=1e-5, atol=1e-6)
