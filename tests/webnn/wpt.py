@@ -1,7 +1,7 @@
 """The WebNN tests of the web platform as data: where they lie, and how a case is read."""
 
 import json
-from math import erfc, prod, sqrt
+from math import erfc, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -60,16 +60,19 @@ def array_of(tensor):
     dtype, shape = tensor["descriptor"]["dataType"], tuple(tensor["descriptor"]["shape"])
     if "float16Bits" in tensor:
         halves = np.array(tensor["float16Bits"], dtype=np.uint16).reshape(-1).view(np.float16)
-        return np.full(shape, halves[0]) if halves.size == 1 else halves.reshape(shape)
+        return _spread(halves, shape)
     data = tensor["data"]
     if not isinstance(data, list):
-        return np.full(shape, element(data, dtype), dtype=numpy_dtype(dtype))
+        data = [data]
     values = [element(x, dtype) for x in data]
     with np.errstate(over="ignore"):  # some are meant to become infinite
         made = np.array(values, dtype=numpy_dtype(dtype))
-    if len(values) == 1 and prod(shape) != 1:
-        return np.full(shape, made[0], dtype=made.dtype)
-    return made.reshape(shape)
+    return _spread(made, shape)
+
+
+def _spread(values, shape):
+    """One value stands for all; without memory of their own, as some tensors are large."""
+    return np.broadcast_to(values[0], shape) if values.size == 1 else values.reshape(shape)
 
 
 def element(value, dtype):
@@ -131,7 +134,7 @@ def check(got, expected, tolerance, name):
     """Assert that a result is what is expected, within the tolerance of its case."""
     assert got.dtype == expected.dtype, (name, got.dtype, expected.dtype)
     assert got.shape == expected.shape, (name, got.shape, expected.shape)
-    a, b = got.reshape(-1)[:1000], expected.reshape(-1)[:1000]
+    a, b = got.flat[:1000], expected.flat[:1000]
     if a.dtype.kind != "f":
         off = np.abs(a.astype(object) - b.astype(object))
         worst = max(off.tolist(), default=0)
