@@ -209,11 +209,9 @@ class OpsProgram(Program):
             self._refuse_strings(value)
         self._block = self._compile(graph)
         self._inputs = [(x.name, self._slot(x), self._stays(x)) for x in graph.inputs]
-        aliases = self._aliases() if self._backend.mutable else set()
+        # Views follow a write on every backend, whether its arrays can be written to or not.
+        aliases = self._aliases()
         self._outputs = [(x.name, self._slot(x), id(x) in aliases) for x in graph.outputs]
-        # A write gives a tensor another array where arrays cannot be written to: there it is the
-        # tensor itself that must not leave twice.
-        self._held = frozenset(id(x) for x in (*self._template, *self._moved.values()))
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, as tensors of the backend.
@@ -228,7 +226,6 @@ class OpsProgram(Program):
         frame = Frame(self._home, slots, self._moved)
         frame.run(self._block)
         results: dict[str, Any] = {}
-        gone = {id(x) for x in given.values()}
         for name, slot, aliased in self._outputs:
             value = slots[slot]
             if value is None:
@@ -236,9 +233,8 @@ class OpsProgram(Program):
             # Nobody's write to an output may change an input, a constant or another output.
             if value._spec.backend is not self._backend:
                 value = convert.to_backend(value, self._backend, True if aliased else None)
-            elif aliased or id(value) in gone or id(value) in self._held:
+            elif aliased:
                 value = value.copy()
-            gone.add(id(value))
             results[name] = value
         return results
 
