@@ -498,3 +498,13 @@ def test_integer_division_by_zero_and_indices_beyond_raise(backend: str) -> None
     graph = _one("Gather", {"x": x, "at": at}, ["float32"])
     with pytest.raises(IndexError):
         OpsProgram(graph, backend).run({"x": x, "at": at})
+
+
+def test_older_versions_lack_newer_attributes() -> None:
+    graph = Graph("old", opset=13)
+    x = graph.input("x", "float32", (1, 2, 3))
+    w = graph.constant(np.ones((1, 4, 3), np.float32))
+    r = graph.constant(np.ones((1, 4, 4), np.float32))
+    graph.outputs.append(graph.add("RNN", [x, w, r], [("float32", None)], layout=1))
+    with pytest.raises(UnsupportedOpError, match="'layout'"):
+        OpsProgram(graph, "numpy")

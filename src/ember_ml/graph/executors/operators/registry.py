@@ -50,6 +50,7 @@ class Operator:
         function: Callable[..., Any],
         *,
         controls: bool,
+        without: tuple[str, ...] = (),
     ) -> None:
         self.domain = domain
         self.name = name
@@ -67,7 +68,7 @@ class Operator:
         self.most = None if code.co_flags & _VARIADIC else len(places)
         named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
         self.asks = tuple(x for x in named if x in _ASKED)
-        self._attributes = frozenset(named) - frozenset(_ASKED)
+        self._attributes = frozenset(named) - frozenset((*_ASKED, *without))
         self._kinds = {x: str(written[x]) for x in self._attributes}
         self._required = self._attributes - frozenset(function.__kwdefaults__ or ())
 
@@ -112,9 +113,14 @@ def _is(value: Any, annotation: str) -> bool:
 OPERATORS: Final[dict[tuple[str, str], list[Operator]]] = {}
 
 
-def operator(name: str, *versions: int, domain: str = "") -> Callable[[F], F]:
-    """Register a function as the meaning of some versions of an operator."""
-    return _registering(name, versions, domain, controls=False)
+def operator(
+    name: str, *versions: int, domain: str = "", without: tuple[str, ...] = ()
+) -> Callable[[F], F]:
+    """Register a function as the meaning of some versions of an operator.
+
+    `without` are attributes that those versions do not have yet.
+    """
+    return _registering(name, versions, domain, controls=False, without=without)
 
 
 def controls(name: str, *versions: int) -> Callable[[F], F]:
@@ -123,11 +129,17 @@ def controls(name: str, *versions: int) -> Callable[[F], F]:
 
 
 def _registering(
-    name: str, versions: tuple[int, ...], domain: str, *, controls: bool
+    name: str,
+    versions: tuple[int, ...],
+    domain: str,
+    *,
+    controls: bool,
+    without: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
     def register(function: F) -> F:
         known = OPERATORS.setdefault((domain, name), [])
-        known.append(Operator(domain, name, versions, function, controls=controls))
+        made = Operator(domain, name, versions, function, controls=controls, without=without)
+        known.append(made)
         known.sort(key=lambda one: -one.versions[0])
         return function
 
