@@ -18,7 +18,7 @@ from ember_ml.graph.text import plain
 
 __all__ = ["NEWEST", "OLDEST", "ModelReader"]
 
-# Operators before 13 mean other things by the same names: only ONNX Runtime runs those.
+# Older operators mean other things by the same names, and no executor knows all of them.
 OLDEST: Final = 7
 NEWEST: Final = 23
 
