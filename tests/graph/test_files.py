@@ -280,6 +280,36 @@ class TestSaving:
         assert path.read_bytes() == before
         assert list(tmp_path.iterdir()) == [path]
 
+    def test_no_data_without_its_model(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        graph = Graph("w")
+        graph.output("y", graph.constant(np.ones(1000, np.float32)))
+        path = tmp_path / "model.onnx"
+        replace = os.replace
+
+        def failing(part: Any, target: Any) -> None:
+            if str(target).endswith(".onnx"):
+                raise OSError("no room")
+            replace(part, target)
+
+        monkeypatch.setattr(os, "replace", failing)
+        with pytest.raises(OSError, match="no room"):
+            graph.save(path, external_data=True)
+        assert list(tmp_path.iterdir()) == []
+        with pytest.raises(FileNotFoundError, match="missing"):
+            graph.save(tmp_path / "missing" / "model.onnx")
+
+    def test_inputs_left_out_at_the_end_are_not_written(self) -> None:
+        # ONNX Runtime has crashed on them.
+        graph = Graph("norm")
+        x = graph.input("x", "float32", (2, 3))
+        scale = graph.constant(np.ones(3, np.float32), "scale")
+        made = graph.add("LayerNormalization", [x, scale, None], [("float32", (2, 3))])
+        graph.output("y", made)
+        assert list(graph.to_onnx().graph.node[0].input) == ["x", "scale"]
+        assert graph.run({"x": np.zeros((2, 3), np.float32)})["y"].tolist() == [[0.0] * 3] * 2
+
     def test_the_ending_is_demanded(self, tmp_path: Path) -> None:
         with pytest.raises(FormatError, match=r"\.onnx"):
             branching().save(tmp_path / "model.pb")

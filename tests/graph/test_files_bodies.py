@@ -13,6 +13,7 @@ ort: Any = pytest.importorskip("onnxruntime")
 from onnx import numpy_helper, parser  # noqa: E402  # after the skip
 
 import ember_ml as em  # noqa: E402
+from ember_ml.graph import Graph  # noqa: E402
 from ember_ml.graph.onnx_reading import load_onnx  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -64,6 +65,25 @@ class TestBodies:
         graph = load_onnx(model)
         assert graph.run({"c": np.asarray(True), "x": [1]})["y"].tolist() == [1]
         assert graph.run({"c": np.asarray(False), "x": [1]})["y"].tolist() == [5]
+
+    def test_constants_of_bodies_have_names_of_their_own(self) -> None:
+        graph = Graph("outer")
+        x = graph.input("x", "float32", (2,))
+        c = graph.input("c", "bool", ())
+
+        def scaled(by: float) -> Graph:
+            body = Graph("scaled")
+            made = body.add("Mul", [x, body.constant(np.float32(by))], [("float32", (2,))])
+            body.output("y", made)
+            return body
+
+        y = graph.add("If", [c], [("float32", (2,))], then_branch=scaled(3), else_branch=scaled(5))
+        graph.output("y", graph.add("Add", [y, graph.constant(np.float32(1))], [("float32", (2,))]))
+        onnx.checker.check_model(graph.to_onnx(), full_check=True)
+        for backend in ("onnxruntime", "numpy"):
+            for which, want in ((True, 4.0), (False, 6.0)):
+                made = graph.run({"x": np.ones(2, np.float32), "c": np.bool_(which)}, backend)
+                assert made["y"].tolist() == [want] * 2
 
     def test_names_in_a_body_may_repeat(self) -> None:
         model = parsed(

@@ -8,11 +8,13 @@ unless the operator is a function of `ops` as it stands, which the tests of `ops
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ember_ml.graph.core import Graph
 from ember_ml.graph.executors.interpreter import OpsProgram
 from ember_ml.graph.executors.operators import OPERATORS
 from tests.graph.node_cases import MODULES, arrays, cases_of, reason_not_to_run, tolerance
@@ -40,14 +42,20 @@ def test_node_tests(module: str, backend: str) -> None:
     failures = []
     for case in _chosen(module, backend):
         try:
-            _check(case, backend)
+            _check(case, module, backend)
         except Exception as error:
             failures.append(f"{case.name}: {type(error).__name__}: {error}")
     assert not failures, "\n".join(failures)
 
 
-def _check(case: Any, backend: str) -> None:
-    graph = from_proto(case.model)
+@cache
+def _graph(name: str, module: str) -> Graph:
+    """Read once, for all backends."""
+    return from_proto(next(case.model for case in cases_of(module) if case.name == name))
+
+
+def _check(case: Any, module: str, backend: str) -> None:
+    graph = _graph(case.name, module)
     program = OpsProgram(graph, backend)
     for inputs, outputs in case.data_sets:
         feeds = dict(zip([x.name for x in graph.inputs], arrays(inputs), strict=True))

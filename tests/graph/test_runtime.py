@@ -251,9 +251,23 @@ class TestErrors:
         with pytest.raises(DomainError, match=r"(?s)picky.*pick.*out of data bounds"):
             graph.run({"x": [1, 2], "i": [7]})
 
-    def test_old_opsets_run_only_here(self) -> None:
-        graph = doubling()
-        graph.opsets[""] = 12
-        assert graph.run({"x": [1]})["y"].tolist() == [2]
-        with pytest.raises(UnsupportedOpError, match="opset 12"):
+    @pytest.mark.parametrize("opset", [11, 12, 13])
+    def test_old_opsets_mean_what_they_meant(self, opset: int) -> None:
+        # Before 13 Softmax takes all axes from its own on together.
+        graph = Graph("old", opset=opset)
+        x = graph.input("x", "float32", (2, 2, 3))
+        graph.output("y", graph.add("Softmax", [x], [("float32", (2, 2, 3))], axis=1))
+        feeds = {"x": np.arange(12, dtype=np.float32).reshape(2, 2, 3)}
+        want = graph.run(feeds)["y"]
+        got = graph.run(feeds, "numpy")["y"].numpy()
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+        np.testing.assert_allclose(want.sum((1, 2)), [1.0 if opset < 13 else 3.0] * 2, rtol=1e-6)
+
+    def test_forms_that_only_onnx_runtime_knows(self) -> None:
+        graph = Graph("older", opset=9)
+        x = graph.input("x", "float32", (1, 1, 3))
+        w = graph.constant(np.ones((1, 1, 1), np.float32))
+        graph.output("y", graph.add("Conv", [x, w], [("float32", (1, 1, 3))], label="first"))
+        assert graph.run({"x": [[[1, 2, 3]]]})["y"].tolist() == [[[1, 2, 3]]]
+        with pytest.raises(UnsupportedOpError, match=r"Conv 'first'.*opset 9"):
             make_program(graph, "numpy")

@@ -20,6 +20,7 @@ from ember_ml.graph.layout import GAP_X, Box, Wire, arrange
 from ember_ml.graph.showing import shape_text, size_text, summary
 
 SVG = "{http://www.w3.org/2000/svg}"
+EVIL = "a\x1b[31m\x07\x00<b>&[red]\r\n\x0b\u202e"
 
 
 def network() -> Graph:
@@ -191,3 +192,21 @@ class TestLayout:
         wires = [Wire(0, 2), Wire(2, 3), Wire(3, 4), Wire(1, 4)]
         layout = arrange(boxes, wires)
         assert layout.boxes[1].layer == layout.boxes[3].layer
+
+
+def test_names_of_a_file_are_shown_as_letters() -> None:
+    graph = Graph(EVIL)
+    graph.metadata[EVIL] = EVIL
+    cond = graph.input(EVIL, "bool", (EVIL,))
+    inner = Graph("inner")
+    inner.output("z", inner.add(EVIL, [cond], [("bool", (EVIL,))], domain=EVIL))
+    options = {EVIL: inner, "mode": EVIL}
+    made = graph.add("If", [cond], [("bool", None)], label=EVIL, source=EVIL, **options)
+    graph.output(EVIL + "2", made)
+    text = summary(graph)
+    assert all(line.isprintable() for line in text.split("\n"))
+    drawn = svg(graph)
+    ElementTree.fromstring(drawn)  # XML allows no control characters, even escaped
+    assert all(line.isprintable() for line in drawn.split("\n"))
+    graph.name = "n" * 1_000_000
+    assert len(svg(graph)) < 20_000

@@ -17,6 +17,7 @@ from rich.syntax import Syntax
 import ember_ml as em
 from ember_ml.backend.selection import ENVIRONMENT_VARIABLE, backend_file
 from ember_ml.errors import EmberError
+from ember_ml.graph.text import plain
 
 __all__ = ["app"]
 
@@ -31,13 +32,18 @@ backends_app = typer.Typer(help="List the backends, or choose the default one.")
 app.add_typer(backends_app, name="backends")
 
 
+def _printable(text: str) -> str:
+    """Names from a file may be in a message, and must not talk to the terminal."""
+    return "\n".join(plain(line, 4000) for line in text.splitlines())
+
+
 @contextmanager
 def errors_for_people(console: Console) -> Iterator[None]:
     """Turn an error of the library into its message and exit status 1."""
     try:
         yield
     except (EmberError, OSError) as error:
-        console.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+        console.print(f"[red]error:[/red] {escape(_printable(str(error)))}", soft_wrap=True)
         raise typer.Exit(1) from error
 
 

@@ -22,7 +22,7 @@ import ember_ml as em
 from ember_ml import dtypes
 from ember_ml.errors import DomainError, FormatError, UnknownKeyError
 from ember_ml.graph import types
-from ember_ml.graph.showing import shape_text, size_text, tables, value_text
+from ember_ml.graph.showing import shape_text, shown, size_text, tables, value_text
 
 if TYPE_CHECKING:
     from ember_ml.graph.core import Graph, Value
@@ -67,7 +67,7 @@ def run(
             seconds.append(time.perf_counter() - start)
     console.print(_results_table(graph, results))
     console.print(
-        f"{escape(graph.name)} on {_who(program)}: ready in {_time(ready)}, {_runs(seconds)}"
+        f"{shown(graph.name)} on {_who(program)}: ready in {_time(ready)}, {_runs(seconds)}"
     )
     if output is not None:
         _save(console, output, results)
@@ -159,11 +159,11 @@ def _results_table(graph: Graph, results: dict[str, Array]) -> Table:
         first = ", ".join(_shown(x) for x in array.reshape(-1)[:_VALUES_SHOWN])
         more = ", ..." if array.size > _VALUES_SHOWN else ""
         table.add_row(
-            escape(value.name),
+            shown(value.name),
             types.name_of(array.dtype),
             shape,
             *_statistics(array),
-            escape(first + more),
+            shown(first + more),
         )
     return table
 
@@ -196,7 +196,7 @@ def _save(console: Console, path: Path, results: dict[str, Array]) -> None:
         dtype = types.name_of(array.dtype)
         kept[name] = array.astype(wide[dtype]) if dtype in wide else array
         if dtype in wide:  # NumPy's files have no such type, and would hold nameless bytes
-            console.print(f"{escape(name)} is {dtype}, and saved as {np.dtype(wide[dtype])}")
+            console.print(f"{shown(name)} is {dtype}, and saved as {np.dtype(wide[dtype])}")
         if array.dtype == object:
             kept[name] = array.astype(str)
     if path.suffix == ".npy" and len(kept) != 1:
@@ -240,7 +240,7 @@ def _nodes_table(graph: Graph) -> Table:
     for node in graph.nodes:
         given = ", ".join("-" if x is None else x.name for x in node.inputs)
         made = ", ".join(f"{x.name} ({value_text(x)})" for x in node.outputs)
-        table.add_row(*map(escape, (node.op, node.label, given, made)))
+        table.add_row(*map(shown, (node.op, node.label, given, made)))
     return table
 
 
@@ -263,14 +263,14 @@ def _tensors_tables(path: Path) -> Iterator[RenderableType]:
     table.add_column("size", justify="right")
     for name, info in infos.items():
         shape = escape(shape_text(info.shape))
-        table.add_row(escape(name), str(info.dtype), shape, size_text(info.nbytes))
+        table.add_row(shown(name), str(info.dtype), shape, size_text(info.nbytes))
     yield table
     if metadata:
         table = Table(title="metadata", box=box.SQUARE, title_justify="left", show_header=False)
         table.add_column()
         table.add_column(overflow="fold")
         for key, text in metadata.items():
-            table.add_row(escape(key), escape(text[:200]))
+            table.add_row(shown(key), shown(text))
         yield table
 
 

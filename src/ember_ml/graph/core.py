@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ember_ml.errors import DomainError
+from ember_ml.errors import DomainError, DTypeError
 from ember_ml.graph import types
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ class Graph:
 
     def input(self, name: str, dtype: str, shape: Shape | None) -> Value:
         """A new input."""
+        self._programs.clear()
         made = Value(self._taken(name), types.name_of(dtype), shape)
         self.inputs.append(made)
         return made
@@ -162,6 +163,7 @@ class Graph:
         **attributes: Attribute,
     ) -> list[Value]:
         """Add a node of several outputs."""
+        self._programs.clear()
         made = [Value(self.fresh(name or op), dtype, shape) for dtype, shape in outputs]
         given = {key: value for key, value in attributes.items() if value is not None}
         self.nodes.append(Node(op, inputs, made, given, domain=domain, label=label, source=source))
@@ -169,6 +171,7 @@ class Graph:
 
     def output(self, name: str, value: Value) -> Value:
         """Make a value an output under a name of its own; an Identity is put between."""
+        self._programs.clear()
         made = Value(self._taken(name), value.dtype, value.shape)
         self.nodes.append(Node("Identity", [value], [made]))
         self.outputs.append(made)
@@ -213,6 +216,7 @@ class Graph:
 
     def prune(self) -> None:
         """Drop nodes that no output needs."""
+        self._programs.clear()
         needed = {id(x) for x in self.outputs}
         kept: list[Node] = []
         for node in reversed(self.nodes):
@@ -227,7 +231,12 @@ class Graph:
     # --- Using --------------------------------------------------------------------------------
 
     def program(self, backend: str | None = None) -> Program:
-        """The graph made ready to run, once for each executor: see `run`."""
+        """The graph made ready to run, once for each executor: see `run`.
+
+        A graph that gets more nodes, inputs or outputs by its methods is made ready anew.
+        """
+        if backend is not None and not isinstance(backend, str):
+            raise DTypeError(f"graph '{self.name}': backend is a name, not {backend!r}")
         found = self._programs.get(backend)
         if found is None:
             from ember_ml.graph.executors import make_program

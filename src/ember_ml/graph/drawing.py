@@ -13,6 +13,7 @@ from ember_ml.graph import types
 from ember_ml.graph.core import Graph, Node, Value
 from ember_ml.graph.layout import Box, Layout, Wire, arrange
 from ember_ml.graph.showing import nodes_of, shape_text, value_text, weights_of
+from ember_ml.graph.text import plain
 
 __all__ = ["svg"]
 
@@ -118,7 +119,7 @@ def svg(graph: Graph) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {extent}>',
-            f"<title>{escape(graph.name)}</title>",
+            f"<title>{escape(plain(graph.name))}</title>",
             f"<style>{_STYLE}</style>",
             _ARROW,
             '<rect width="100%" height="100%" fill="#ffffff"/>',
@@ -134,7 +135,7 @@ def _head(graph: Graph, families: list[str]) -> tuple[list[str], float]:
     count = sum(1 for _ in nodes_of(graph))
     said = f"{count:,} nodes, {weights_of(graph)}"
     made = [
-        f'<text class="h" x="{_MARGIN:.0f}" y="38">{escape(graph.name)}</text>',
+        f'<text class="h" x="{_MARGIN:.0f}" y="38">{escape(plain(graph.name))}</text>',
         f'<text class="n" x="{_MARGIN:.0f}" y="57">{escape(said)}</text>',
     ]
     x = _MARGIN
@@ -154,7 +155,7 @@ def _bodies(graph: Graph, above: str) -> list[tuple[str, Graph]]:
         name = node.label or (node.outputs[0].name if node.outputs else "")
         for key, body in node.attributes.items():
             if isinstance(body, Graph):
-                title = f"{above}{node.op} {_short(name)}: {key}"
+                title = f"{above}{_short(node.op)} {_short(name)}: {_short(key)}"
                 found += [(title, body), *_bodies(body, f"{title} / ")]
     return found
 
@@ -230,7 +231,7 @@ def _node_text(node: Node) -> _Text:
             lines.append(f"→ {value_text(value)}")
     fill, edge = _FAMILIES.get(_FAMILY_OF.get(node.op, ""), _PLAIN)
     title = f"{node.domain}.{node.op}" if node.domain else node.op
-    hint = "\n".join(x for x in (node.label, node.source) if x)
+    hint = "\n".join(plain(x) for x in (node.label, node.source) if x)
     return _Text(_short(title), [_short(x) for x in lines], fill, edge, hint=hint)
 
 
@@ -264,10 +265,7 @@ def _constant(value: Value) -> str:
 
 def _short(text: str, most: int = _LONGEST) -> str:
     """A line that fits: the end of a long name tells more than its middle."""
-    plain = "".join(x if x.isprintable() else " " for x in text)
-    if len(plain) <= most:
-        return plain
-    return f"{plain[: most // 2 - 1]}…{plain[-(most // 2) :]}"
+    return plain(text, most)
 
 
 def _box(text: _Text, box: Box, top: float) -> str:

@@ -14,17 +14,34 @@ from ember_ml.graph.core import OPSET, Graph, Node, Shape, Value
 from ember_ml.graph.onnx_tensors import TensorReader
 from ember_ml.graph.onnx_types import read_type
 from ember_ml.graph.onnx_writing import MODEL_KEYS
+from ember_ml.graph.text import plain
 
 __all__ = ["NEWEST", "OLDEST", "ModelReader"]
 
-# Operators before 13 mean other things by the same names: only ONNX Runtime runs those.
+# Older operators mean other things by the same names, and no executor knows all of them.
 OLDEST: Final = 7
 NEWEST: Final = 23
 
 # Functions are put in place of their calls; a small file could ask for any number of nodes.
 _MOST_INLINED: Final = 100_000
 _DEEPEST: Final = 60
+_MOST_INLINED_BYTES: Final = 1 << 28  # beside the size of the model itself
 _NAMES_SHOWN: Final = 6
+_LONGEST: Final = 800  # letters of a message
+_NAME_KEPT: Final = 80  # letters of a call's name, which the names within its function begin with
+
+
+# The attributes of a Constant, and the kinds that they are of (AttributeProto.AttributeType).
+_CONSTANTS: Final = {
+    "value": (4,),
+    "sparse_value": (11,),
+    "value_float": (1,),
+    "value_int": (2,),
+    "value_string": (3,),
+    "value_floats": (6,),
+    "value_ints": (7,),
+    "value_strings": (8,),
+}
 
 
 def _domain(domain: str) -> str:
@@ -81,9 +98,11 @@ class ModelReader:
                 raise self._error(f"two functions are called {function.name}")
             self._functions[key] = function
         self._inlined = 0
+        self._sizes: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._bytes_left = _MOST_INLINED_BYTES + (model.ByteSize() if model.functions else 0)
 
     def _error(self, text: str) -> FormatError:
-        return FormatError(f"{self._what}: {text}")
+        return FormatError(f"{self._what}: {plain(text, _LONGEST)}")
 
     def _imports(self) -> dict[str, int]:
         made: dict[str, int] = {}
@@ -344,20 +363,24 @@ class ModelReader:
             raise self._error(f"{_called(proto)} needs one value and one output")
         ((name, attribute),) = attributes.items()
         value = self._attribute(attribute, proto, scope, function)
-        if name in ("value", "sparse_value") and isinstance(value, np.ndarray):
-            array = value
-        elif name in ("value_int", "value_ints"):
-            array = np.asarray(value, np.int64)
-        elif name in ("value_float", "value_floats"):
-            array = np.asarray(value, np.float32)
-        elif name in ("value_string", "value_strings"):
-            array = np.asarray(value, object)
-        else:
+        if attribute.type not in _CONSTANTS.get(name, ()):
             raise self._error(f"{_called(proto)} has the attribute '{name}', which is no value")
+        array = value
+        if not isinstance(value, np.ndarray):
+            dtype = np.int64 if "int" in name else np.float32 if "float" in name else object
+            array = np.asarray(value, dtype)
         made = proto.output[0]
         scope.values[made] = _constant(function.prefix + made, array)
 
     # --- Functions --------------------------------------------------------------------------------
+
+    def _size_of(self, key: tuple[str, str, str]) -> tuple[int, int]:
+        """The number of nodes in a function, those of bodies included, and its bytes."""
+        found = self._sizes.get(key)
+        if found is None:
+            body = self._functions[key]
+            found = self._sizes[key] = (_node_count(body), body.ByteSize())
+        return found
 
     def _call(
         self,
@@ -373,8 +396,11 @@ class ModelReader:
         body = self._functions[key]
         if key in caller.stack:
             raise self._error(f"the function {key[1]} calls itself")
-        self._inlined += 1 + len(body.node)
-        if len(caller.stack) >= _DEEPEST or self._inlined > _MOST_INLINED:
+        nodes, size = self._size_of(key)
+        self._inlined += 1 + nodes
+        self._bytes_left -= size
+        few = self._inlined <= _MOST_INLINED and self._bytes_left >= 0
+        if len(caller.stack) >= _DEEPEST or not few:
             raise self._error(f"its functions call each other too often ({key[1]})")
         if len(proto.input) > len(body.input) or len(proto.output) > len(body.output):
             raise self._error(f"{_called(proto)} has more inputs or outputs than its function")
@@ -386,7 +412,8 @@ class ModelReader:
                     f"'{domain}', and the model version {self._opsets[domain]}"
                 )
         given = {one.name: one for one in body.attribute_proto} | attributes
-        prefix = f"{proto.name or proto.op_type}_{self._inlined}/"
+        called = (proto.name or proto.op_type)[:_NAME_KEPT]
+        prefix = f"{called}_{self._inlined}/"
         inner = _Scope()
         for index, name in enumerate(body.input):
             there = index < len(proto.input) and proto.input[index]
@@ -437,9 +464,14 @@ def _text(content: bytes) -> str | bytes:
 def _reads(node: Any) -> Iterator[str]:
     """The names that a node reads, in its bodies as well."""
     yield from (name for name in node.input if name)
+    for body in _bodies_of(node):
+        yield from _free(body)
+
+
+def _bodies_of(node: Any) -> Iterator[Any]:
     for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs) if attribute.type in (5, 10) else ():
-            yield from _free(body)
+        if attribute.type in (5, 10):  # GRAPH and GRAPHS
+            yield from (attribute.g, *attribute.graphs)
 
 
 def _free(body: Any) -> set[str]:
@@ -450,6 +482,12 @@ def _free(body: Any) -> set[str]:
     read = {name for node in body.node for name in _reads(node)}
     read.update(x.name for x in body.output)
     return read - made
+
+
+def _node_count(body: Any) -> int:
+    return len(body.node) + sum(
+        _node_count(inner) for node in body.node for inner in _bodies_of(node)
+    )
 
 
 def _names(graph: Graph) -> Iterator[str]:

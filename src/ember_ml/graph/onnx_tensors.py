@@ -19,6 +19,7 @@ import numpy as np
 from ember_ml.errors import DTypeError, FormatError
 from ember_ml.graph import types
 from ember_ml.graph.onnx_layout import Place
+from ember_ml.graph.text import plain
 from ember_ml.io.content import Content, aligned
 from ember_ml.io.progress import ByteProgress
 
@@ -27,6 +28,7 @@ __all__ = ["TensorReader", "unpack4"]
 Array = np.ndarray[Any, Any]
 
 _EXTERNAL: Final = 1  # TensorProto.DataLocation
+_LONGEST: Final = 800  # letters of a message
 _MOST_AXES: Final = 64  # of NumPy
 _MOST_DENSE: Final = 1 << 30  # bytes that a sparse tensor may become
 # Which field of a TensorProto holds the elements of a type, where raw_data does not.
@@ -116,7 +118,7 @@ class TensorReader:
     # --- Parts ------------------------------------------------------------------------------------
 
     def _error(self, text: str) -> FormatError:
-        return FormatError(f"{self._what}: {text}")
+        return FormatError(f"{self._what}: {plain(text, _LONGEST)}")
 
     def _dtype(self, number: int, where: str) -> str:
         try:

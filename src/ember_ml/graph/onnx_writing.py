@@ -87,8 +87,8 @@ class Writer:
         self._as_inputs = weights_as_inputs
         self._with_types = with_types
         self._names: dict[int, str] = {}
-        self._taken: set[str] = set()
-        self._labels: set[str] = set()
+        self._taken: dict[str, int] = {}
+        self._labels: dict[str, int] = {}
         self._kinds: dict[tuple[str, str], dict[str, int]] = {}
         self._kept: list[Value] = []  # an id names a value only while the value lives
 
@@ -156,7 +156,10 @@ class Writer:
             proto.attribute.append(self._onnx.helper.make_attribute("to", number))
         proto.domain = node.domain
         proto.name = _unique(node.label or f"{node.op}_{count}", self._labels)
-        proto.input.extend(["" if x is None else self.name(x) for x in node.inputs])
+        inputs = ["" if x is None else self.name(x) for x in node.inputs]
+        while inputs and not inputs[-1]:
+            inputs.pop()  # ONNX Runtime has crashed on an input that is left out at the end
+        proto.input.extend(inputs)
         proto.output.extend([self.name(x) for x in node.outputs])
         if node.source:
             proto.doc_string = node.source
@@ -223,15 +226,19 @@ class Writer:
         proto.raw_data = np.ascontiguousarray(little).tobytes()
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    """A name that nothing else has; "" stays what it is, an output that is left out."""
+def _unique(name: str, taken: dict[str, int]) -> str:
+    """A name that nothing else has; "" stays what it is, an output that is left out.
+
+    `taken` has the number last given to each: a million nodes may have one name.
+    """
     if not name or name not in taken:
-        taken.add(name)
+        taken[name] = 0
         return name
-    count = 1
+    count = taken[name] + 1
     while f"{name}_{count}" in taken:
         count += 1
-    taken.add(f"{name}_{count}")
+    taken[name] = count
+    taken[f"{name}_{count}"] = 0
     return f"{name}_{count}"
 
 
@@ -297,8 +304,13 @@ def save(graph: Graph, path: Path, *, external_data: bool | None = None) -> None
     made = writer.model(graph).SerializeToString()
     if data:
         data.write(path.with_name(data.name))
-    with replacing(str(path)) as file:
-        file.write(made)
+    try:
+        with replacing(str(path)) as file:
+            file.write(made)
+    except BaseException:
+        if data:  # no model reads it
+            path.with_name(data.name).unlink(missing_ok=True)
+        raise
     if data:  # those of the model that was just replaced; maps of them stay valid
         for other in old:
             other.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ember_ml.errors import FormatError
 from ember_ml.graph import types
 from ember_ml.graph.core import Dim, Graph, Node, Value
+from ember_ml.graph.text import plain
 from ember_ml.io.atomic import replacing
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ __all__ = [
     "draw",
     "nodes_of",
     "shape_text",
+    "shown",
     "size_text",
     "summary",
     "tables",
@@ -43,18 +45,24 @@ def summary(graph: Graph) -> str:
     return out.getvalue().rstrip("\n")
 
 
+def shown(text: str, most: int = 200) -> str:
+    """A name or a text of a file in a table of rich."""
+    from rich.markup import escape
+
+    return escape(plain(text, most))
+
+
 def tables(graph: Graph) -> Iterator[RenderableType]:
     """The parts of a summary, for a console."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
     count = sum(1 for _ in nodes_of(graph))
     table = Table(
-        title=f"{escape(graph.name)}: {count:,} nodes",
+        title=f"{shown(graph.name)}: {count:,} nodes",
         box=box.SQUARE,
         title_justify="left",
-        caption=escape(weights_of(graph)),
+        caption=shown(weights_of(graph)),
         caption_justify="left",
     )
     for heading in ("", "name", "type", "shape"):
@@ -62,8 +70,8 @@ def tables(graph: Graph) -> Iterator[RenderableType]:
     for what, values in (("input", graph.inputs), ("output", graph.outputs)):
         for place, value in enumerate(values):
             last = place == len(values) - 1
-            name, dtype = escape(value.name), escape(value.dtype or "?")
-            table.add_row(what, name, dtype, escape(shape_text(value.shape)), end_section=last)
+            name, dtype = shown(value.name), shown(value.dtype or "?")
+            table.add_row(what, name, dtype, shown(shape_text(value.shape)), end_section=last)
     yield table
 
     table = Table(title="operators", box=box.SQUARE, title_justify="left")
@@ -74,7 +82,7 @@ def tables(graph: Graph) -> Iterator[RenderableType]:
     counted = Counter((node.op, node.domain) for node in nodes_of(graph))
     for (op, domain), number in sorted(counted.items(), key=lambda x: (-x[1], x[0])):
         version = str(graph.opsets.get(domain, "?"))
-        table.add_row(escape(op), escape(domain or "ai.onnx"), version, f"{number:,}")
+        table.add_row(shown(op), shown(domain or "ai.onnx"), version, f"{number:,}")
     yield table
 
     if graph.metadata:
@@ -83,7 +91,7 @@ def tables(graph: Graph) -> Iterator[RenderableType]:
         table.add_column(overflow="fold")
         for key, text in graph.metadata.items():
             more = "..." if len(text) > _METADATA_SHOWN else ""
-            table.add_row(escape(key), escape(text[:_METADATA_SHOWN] + more))
+            table.add_row(shown(key), shown(text[:_METADATA_SHOWN] + more))
         yield table
 
 
@@ -125,7 +133,7 @@ def shape_text(shape: tuple[Dim, ...] | None) -> str:
     """A shape as people write it: "batch × 3", "scalar", "?" where nothing is known."""
     if shape is None:
         return "?"
-    return _TIMES.join("?" if d is None else str(d) for d in shape) or "scalar"
+    return _TIMES.join("?" if d is None else plain(str(d), 40) for d in shape) or "scalar"
 
 
 def value_text(value: Value) -> str:

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ember_ml.backend import selection
-from ember_ml.errors import DTypeError, UnsupportedOpError
+from ember_ml.errors import DomainError, DTypeError, EmberError, UnsupportedOpError
 from ember_ml.graph.core import Graph, Node, Value
 from ember_ml.graph.executors.operators import find
-from ember_ml.graph.executors.program import Program, check_feeds
+from ember_ml.graph.executors.operators.control import check_bodies
+from ember_ml.graph.executors.program import Program, fed
+from ember_ml.graph.text import plain
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 
@@ -47,6 +49,8 @@ _DRAWN: Final = frozenset(
     "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform "
     "RandomUniformLike".split()
 )
+_NAMES_SHOWN: Final = 8  # outputs of a node in a message
+_LONGEST: Final = 400  # letters
 # The slot of inputs that are left out.
 _NOTHING: Final = 0
 
@@ -111,18 +115,26 @@ class Frame:
                 made = step.call(self, *args) if step.controls else step.call(*args)
                 outputs = step.outputs
                 if type(made) is not tuple:
-                    slots[outputs[0]] = made
-                else:
-                    for slot, value in zip(outputs, made, strict=False):
-                        slots[slot] = value
+                    made = (made,)
+                if len(made) < len(outputs):
+                    _check_count(step.node, len(made))
+                for slot, value in zip(outputs, made, strict=False):
+                    slots[slot] = value
                 if on_host and not step.controls:
                     self._settle(outputs)
                 for slot in step.frees:
                     slots[slot] = None
-        except Exception as error:
+        except EmberError as error:
             if step is not None:
-                error.add_note(f"in {described(step.node)}")
+                _name_node(error, step.node)
             raise
+        except MemoryError:
+            raise
+        except Exception as error:
+            # An operator that is given what it is not made for, as a file can ask for.
+            if step is None:
+                raise
+            raise DomainError(f"{described(step.node)} cannot be run: {error}") from error
 
     def call(self, block: Block, *inputs: Any) -> list[Any]:
         """Run a body for some inputs; gives its outputs."""
@@ -130,7 +142,10 @@ class Frame:
         for slot, value in zip(block.inputs, inputs, strict=True):
             slots[slot] = value
         self.run(block)
-        return [slots[i] for i in block.outputs]
+        results = [slots[i] for i in block.outputs]
+        if any(x is None for x in results):
+            raise DomainError("a body gives fewer results than it says")
+        return results
 
     def gathered(self, values: list[Tensor]) -> list[Tensor]:
         """Values that came one after another, all of them on the backend if one of them is."""
@@ -192,27 +207,30 @@ class OpsProgram(Program):
         self._fixed: set[int] = {_NOTHING}
         for value in graph.inputs:
             self._refuse_strings(value)
-        self._block = self._compile(graph, frozenset())
+        self._block = self._compile(graph)
         self._inputs = [(x.name, self._slot(x), self._stays(x)) for x in graph.inputs]
-        aliases = self._aliases() if self._backend.mutable else frozenset()
+        # Views follow a write on every backend, whether its arrays can be written to or not.
+        aliases = self._aliases()
         self._outputs = [(x.name, self._slot(x), id(x) in aliases) for x in graph.outputs]
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, as tensors of the backend.
 
-        Inputs are NumPy arrays or tensors; those of another backend are moved. 4-bit integers,
-        which no backend has, come out as 8-bit ones.
+        Inputs are NumPy arrays, lists, or tensors; those of another backend are moved. 4-bit
+        integers, which no backend has, come out as 8-bit ones.
         """
-        check_feeds(self._graph, feeds)
+        given = fed(self._graph, feeds)
         slots = self._template.copy()
         for name, slot, stays in self._inputs:
-            slots[slot] = self._fed(feeds[name], stays)
+            slots[slot] = self._fed(given[name], stays)
         frame = Frame(self._home, slots, self._moved)
         frame.run(self._block)
         results: dict[str, Any] = {}
         for name, slot, aliased in self._outputs:
             value = slots[slot]
-            # Nobody's write to an output may change an input or a constant.
+            if value is None:
+                raise DomainError(f"graph '{self._graph.name}': no node makes the output '{name}'")
+            # Nobody's write to an output may change an input, a constant or another output.
             if value._spec.backend is not self._backend:
                 value = convert.to_backend(value, self._backend, True if aliased else None)
             elif aliased:
@@ -223,19 +241,16 @@ class OpsProgram(Program):
     def _fed(self, value: Any, stays: bool) -> Tensor:
         if isinstance(value, Tensor):
             return value if stays else self._to_backend(value)
-        if isinstance(value, np.ndarray):
-            value = _plain(value)
-        made = convert.to_tensor(value, self._numpy if stays else self._backend)
-        return made if stays else self._to_backend(made)  # it may be another engine's own array
+        return convert.to_tensor(_plain(value), self._numpy if stays else self._backend)
 
     # --- Making ready -------------------------------------------------------------------------
 
-    def _compile(self, graph: Graph, outer: frozenset[int]) -> Block:
+    def _compile(self, graph: Graph) -> Block:
         block = Block()
         inner = {id(x) for x in graph.inputs}
         last: dict[int, int] = {}
         for node in graph.nodes:
-            step = self._step(node, outer | inner)
+            step = self._step(node)
             if self._folded(step):
                 continue
             count = len(block.steps)
@@ -258,7 +273,7 @@ class OpsProgram(Program):
         block.shapes = tuple(x.shape for x in graph.outputs)
         return block
 
-    def _step(self, node: Node, outer: frozenset[int]) -> Step:
+    def _step(self, node: Node) -> Step:
         where = described(node)
         domain = "" if node.domain == "ai.onnx" else node.domain
         found = find(domain, node.op, self._opsets.get(domain), where)
@@ -266,11 +281,15 @@ class OpsProgram(Program):
             raise UnsupportedOpError(
                 f"{where} has {len(node.inputs)} inputs; the ops executor knows {found.most}"
             )
+        for place in range(found.least):
+            if place >= len(node.inputs) or node.inputs[place] is None:
+                raise DomainError(f"{where} lacks input {place + 1} of at least {found.least}")
         for value in (*node.inputs, *node.outputs):
             if value is not None:
                 self._refuse_strings(value, where)
+        check_bodies(node, where)
         attributes = {
-            name: self._compile(value, outer) if isinstance(value, Graph) else _plain_text(value)
+            name: self._compile(value) if isinstance(value, Graph) else _plain_text(value)
             for name, value in node.attributes.items()
         }
         asked = {
@@ -370,15 +389,31 @@ class OpsProgram(Program):
                     wanted = True
         return wanted
 
-    def _aliases(self) -> frozenset[int]:
-        """Values that may share memory with an input or with a constant."""
-        found = {id(x) for x in self._graph.inputs}
-        found.update(key for key, (slot, _) in self._slots.items() if slot in self._fixed)
+    def _aliases(self) -> set[int]:
+        """Outputs that may share memory with an input, with a constant or with one before them."""
+        above: dict[int, int] = {}
+
+        def group(key: int) -> int:
+            """Who stands for all values that may share memory with one."""
+            first = key
+            while above.get(first, first) != first:
+                first = above[first]
+            while above.get(key, key) != first:
+                above[key], key = first, above[key]
+            return first
+
         for node in self._graph.nodes:
-            reads = [] if node.op in _FRESH else _reads(node)
-            if any(id(x) in found for x in reads):
-                found.update(id(x) for x in node.outputs)
-        return frozenset(found)
+            if node.op not in _FRESH:
+                for value in (*_reads(node), *node.outputs[1:]):
+                    above[group(id(value))] = group(id(node.outputs[0]))
+        taken = {group(id(x)) for x in self._graph.inputs}
+        taken.update(group(key) for key, (slot, _) in self._slots.items() if slot in self._fixed)
+        found = set()
+        for value in self._graph.outputs:
+            if group(id(value)) in taken:
+                found.add(id(value))
+            taken.add(group(id(value)))
+        return found
 
 
 def described(node: Node) -> str:
@@ -386,7 +421,22 @@ def described(node: Node) -> str:
     called = f"{node.domain}.{node.op}" if node.domain else node.op
     label = f" '{node.label}'" if node.label else ""
     source = f" ({node.source})" if node.source else ""
-    return f"node {called}{label} -> {', '.join(x.name for x in node.outputs)}{source}"
+    made = ", ".join(x.name for x in node.outputs[:_NAMES_SHOWN])
+    return plain(f"node {called}{label} -> {made}{source}", _LONGEST)
+
+
+def _check_count(node: Node, made: int) -> None:
+    """Raise where a node has an output that its operator does not make."""
+    if any(value.name for value in node.outputs[made:]):
+        raise DomainError(f"{node.op} makes {made} outputs, not {len(node.outputs)}")
+
+
+def _name_node(error: EmberError, node: Node) -> None:
+    """Say in an error's text which node it was."""
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]} (in {described(node)})",)
+    else:
+        error.add_note(f"in {described(node)}")
 
 
 def _reads(node: Node) -> list[Value]:

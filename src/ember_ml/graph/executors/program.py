@@ -6,13 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ember_ml.errors import DTypeError, ShapeError, UnknownKeyError
 from ember_ml.graph import types
+from ember_ml.tensor import convert
+from ember_ml.tensor.core import Tensor
 
 if TYPE_CHECKING:
     from ember_ml.graph.core import Graph, Value
 
-__all__ = ["Program", "check_feeds"]
+__all__ = ["Program", "check_feeds", "fed"]
 
 
 class Program(ABC):
@@ -24,6 +28,62 @@ class Program(ABC):
     @abstractmethod
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, for arrays or tensors by name."""
+
+
+def fed(graph: Graph, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """What is fed, checked, as NumPy arrays and tensors.
+
+    Lists and numbers, which have no dtype, become arrays of the input's.
+    """
+    if not isinstance(feeds, Mapping):
+        raise DTypeError(
+            f"graph '{graph.name}' takes inputs by name, as in {{'x': array}}, "
+            f"and {type(feeds).__name__} came"
+        )
+    named = {x.name: x for x in graph.inputs}
+    made = {name: _fed(graph, named.get(name), value) for name, value in feeds.items()}
+    check_feeds(graph, made)
+    return made
+
+
+def _fed(graph: Graph, asked: Value | None, value: Any) -> Any:
+    if isinstance(value, Tensor) or asked is None:
+        return value
+    if not isinstance(value, np.ndarray | np.generic):
+        home = convert.backend_of(value)
+        if home is not None:
+            return convert.wrap(value, home)
+        if not hasattr(value, "dtype"):
+            return _listed(graph, asked, value)
+    made = np.asarray(value)
+    return made.astype(object) if made.dtype.kind == "U" else made
+
+
+def _listed(graph: Graph, asked: Value, value: Any) -> np.ndarray[Any, Any]:
+    dtype = types.numpy_dtype(asked.dtype)
+    try:
+        made = np.asarray(value)
+        kinds = made.dtype.kind + dtype.kind
+        if asked.dtype == "string":
+            sound = made.dtype.kind in "UO" or not made.size
+        elif made.dtype.kind in "UO":
+            sound = False
+        else:  # whole numbers of Python have no sign of their own; NumPy checks their size
+            sound = not made.size or kinds in ("ii", "iu", "ui", "uu") or dtype.kind == "V"
+            sound = sound or np.can_cast(made.dtype, dtype, "same_kind")
+        if sound:
+            return np.asarray(value, dtype)
+        error = f"{made.dtype} is no {asked.dtype}"
+    except (TypeError, ValueError, OverflowError) as found:
+        error = str(found)
+        if "inhomogeneous" in error:
+            raise ShapeError(
+                f"graph '{graph.name}': input '{asked.name}' is a list whose parts differ in length"
+            ) from None
+    raise DTypeError(
+        f"graph '{graph.name}': input '{asked.name}' cannot be made of "
+        f"{type(value).__name__}: {error}"
+    )
 
 
 def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> None:

@@ -21,8 +21,9 @@ from ember_ml.errors import (
     UnsupportedOpError,
 )
 from ember_ml.graph import types
-from ember_ml.graph.executors.program import Program, check_feeds
+from ember_ml.graph.executors.program import Program, fed
 from ember_ml.graph.executors.runtime_values import from_ortvalue, needs_ortvalue, to_ortvalue
+from ember_ml.tensor.core import Tensor
 
 if TYPE_CHECKING:
     from ember_ml.graph.core import Graph
@@ -233,18 +234,20 @@ class RuntimeProgram(Program):
     # --- Running ----------------------------------------------------------------------------------
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        dtypes = {x.name: x.dtype for x in self._graph.inputs}
-        given = {name: _array(value, dtypes.get(name)) for name, value in feeds.items()}
-        check_feeds(self._graph, given)
+        given = {
+            name: value.numpy() if isinstance(value, Tensor) else value
+            for name, value in fed(self._graph, feeds).items()
+        }
         try:
             if self._through_values:
-                return self._run_values(given, dtypes)
+                return self._run_values(given)
             return dict(zip(self._outputs, self.session.run(None, given), strict=True))
         except Exception as error:  # as above
             raise self._failure(error) from error
 
-    def _run_values(self, given: Mapping[str, Any], dtypes: Mapping[str, str]) -> dict[str, Any]:
+    def _run_values(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """With types that ONNX Runtime knows and its NumPy arrays do not."""
+        dtypes = {x.name: x.dtype for x in self._graph.inputs}
         binding = self.session.io_binding()
         kept = []
         for name, array in given.items():
@@ -310,15 +313,6 @@ def _choices(providers: Sequence[str] | None, device: str | None) -> list[list[s
             f"it has {', '.join(there)}"
         )
     return [list(providers)]
-
-
-def _array(value: Any, dtype: str | None) -> np.ndarray[Any, Any]:
-    if hasattr(value, "numpy"):
-        value = value.numpy()
-    if not hasattr(value, "dtype") and dtype is not None:  # lists and numbers have no type yet
-        value = np.asarray(value, types.numpy_dtype(dtype))
-    made = np.asarray(value)
-    return made.astype(object) if made.dtype.kind == "U" else made
 
 
 def _plain(error: Exception) -> str:

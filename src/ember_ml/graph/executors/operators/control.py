@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ember_ml import ops
-from ember_ml.errors import ShapeError
+from ember_ml.errors import DomainError, ShapeError
 from ember_ml.graph import types
+from ember_ml.graph.core import Graph, Node
 from ember_ml.graph.executors.operators.registry import Host, controls
 from ember_ml.graph.executors.operators.shaping import hosted
 from ember_ml.tensor.core import Tensor
@@ -16,7 +17,28 @@ from ember_ml.tensor.core import Tensor
 if TYPE_CHECKING:
     from ember_ml.graph.executors.interpreter import Block, Frame
 
-__all__: list[str] = []
+__all__ = ["check_bodies"]
+
+
+def check_bodies(node: Node, where: str) -> None:
+    """Raise where the bodies of a node take or give another number of values than it does."""
+    if node.domain or node.op not in ("If", "Loop", "Scan"):
+        return
+    given, made = len(node.inputs), len(node.outputs)
+    for name, body in node.attributes.items():
+        if not isinstance(body, Graph):
+            continue
+        if node.op == "If":
+            inputs, outputs = 0, made
+        elif node.op == "Loop":
+            inputs, outputs = given, made + 1  # after the number of the round and the condition
+        else:
+            inputs, outputs = given, made
+        if len(body.inputs) != inputs or len(body.outputs) != outputs:
+            raise DomainError(
+                f"{where}: its {name} takes {len(body.inputs)} values and gives "
+                f"{len(body.outputs)}; it would have to take {inputs} and give {outputs}"
+            )
 
 
 @controls("If", 11, 13, 16, 19, 21, 23, 24, 25)

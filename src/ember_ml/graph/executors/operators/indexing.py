@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes, ops
+from ember_ml.errors import DomainError
 from ember_ml.graph.executors.operators.registry import Host, operator
 from ember_ml.graph.executors.operators.shaping import hosted
 from ember_ml.graph.executors.operators.slicing import beside
@@ -82,6 +83,8 @@ def top_k(
 ) -> tuple[Tensor, Tensor]:
     """The largest or smallest along an axis; of equal ones the first."""
     count = int(k.reshape(-1)[0])
+    if not 0 <= count <= x.shape[axis]:
+        raise DomainError(f"TopK asks for {count} of {x.shape[axis]} elements")
     order = ops.argsort(x, axis=axis, descending=bool(largest), stable=True)
     keys: list[Any] = [slice(None)] * x.ndim
     keys[axis] = slice(0, count)

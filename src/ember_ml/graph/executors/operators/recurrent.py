@@ -200,28 +200,7 @@ def _gates(x: Tensor, count: int, hidden: int) -> list[Tensor]:
     return [x[:, i * hidden : (i + 1) * hidden] for i in range(count)]
 
 
-@operator("RNN", 7)
-def rnn_of_old(
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None = None,
-    sequence_lens: Host | None = None,
-    initial_h: Tensor | None = None,
-    *,
-    activations: Any = None,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-) -> tuple[Tensor, ...]:
-    return rnn(
-        x, w, r, b, sequence_lens, initial_h, activations=activations, clip=clip,
-        activation_alpha=activation_alpha, activation_beta=activation_beta, direction=direction,
-    )  # fmt: skip
-
-
+@operator("RNN", 7, without=("layout",))
 @operator("RNN", 14, 22)
 def rnn(
     x: Tensor,
@@ -263,30 +242,7 @@ def rnn(
     return _run(x, [initial_h], sequence_lens, hidden, direction, layout, w, cells)
 
 
-@operator("GRU", 7)
-def gru_of_old(
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None = None,
-    sequence_lens: Host | None = None,
-    initial_h: Tensor | None = None,
-    *,
-    activations: Any = None,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    linear_before_reset: int = 0,
-) -> tuple[Tensor, ...]:
-    return gru(
-        x, w, r, b, sequence_lens, initial_h, activations=activations, clip=clip,
-        activation_alpha=activation_alpha, activation_beta=activation_beta, direction=direction,
-        linear_before_reset=linear_before_reset,
-    )  # fmt: skip
-
-
+@operator("GRU", 7, without=("layout",))
 @operator("GRU", 14, 22)
 def gru(
     x: Tensor,
@@ -341,32 +297,7 @@ def gru(
     return _run(x, [initial_h], sequence_lens, hidden, direction, layout, w, cells)
 
 
-@operator("LSTM", 7)
-def lstm_of_old(
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None = None,
-    sequence_lens: Host | None = None,
-    initial_h: Tensor | None = None,
-    initial_c: Tensor | None = None,
-    p: Tensor | None = None,
-    *,
-    activations: Any = None,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    input_forget: int = 0,
-) -> tuple[Tensor, ...]:
-    return lstm(
-        x, w, r, b, sequence_lens, initial_h, initial_c, p, activations=activations, clip=clip,
-        activation_alpha=activation_alpha, activation_beta=activation_beta, direction=direction,
-        input_forget=input_forget,
-    )  # fmt: skip
-
-
+@operator("LSTM", 7, without=("layout",))
 @operator("LSTM", 14, 22)
 def lstm(
     x: Tensor,

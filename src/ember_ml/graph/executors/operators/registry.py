@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from ember_ml.errors import UnsupportedOpError
+from ember_ml.graph.text import plain
 from ember_ml.tensor.core import Tensor
 
 __all__ = ["NEWEST", "OPERATORS", "Host", "Operator", "Tensors", "controls", "find", "operator"]
@@ -38,8 +39,8 @@ _ASKED: Final = ("outputs", "given", "made")
 class Operator:
     """A function, the versions of an operator that it is the meaning of, and what it asks for."""
 
-    __slots__ = ("_attributes", "_required", "asks", "controls", "domain", "function", "host",
-                 "most", "name", "versions")  # fmt: skip
+    __slots__ = ("_attributes", "_kinds", "_required", "asks", "controls", "domain", "function",
+                 "host", "least", "most", "name", "versions")  # fmt: skip
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Operator:
         function: Callable[..., Any],
         *,
         controls: bool,
+        without: tuple[str, ...] = (),
     ) -> None:
         self.domain = domain
         self.name = name
@@ -61,10 +63,13 @@ class Operator:
         places = code.co_varnames[first : code.co_argcount]
         written = function.__annotations__
         self.host = tuple(i for i, x in enumerate(places) if str(written[x]).startswith("Host"))
+        # How many inputs there must be, and may be.
+        self.least = len(places) - len(function.__defaults__ or ())
         self.most = None if code.co_flags & _VARIADIC else len(places)
         named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
         self.asks = tuple(x for x in named if x in _ASKED)
-        self._attributes = frozenset(named) - frozenset(_ASKED)
+        self._attributes = frozenset(named) - frozenset((*_ASKED, *without))
+        self._kinds = {x: str(written[x]) for x in self._attributes}
         self._required = self._attributes - frozenset(function.__kwdefaults__ or ())
 
     def bound(
@@ -77,19 +82,45 @@ class Operator:
                     f"{where} has the attribute '{name}', which the ops executor does not know; "
                     f"it knows {', '.join(sorted(self._attributes)) or 'none'}"
                 )
+            if not _is(attributes[name], self._kinds[name]):
+                raise UnsupportedOpError(
+                    f"{where}: its attribute '{name}' is of type {self._kinds[name]}, "
+                    f"not {attributes[name]!r}"
+                )
         for name in sorted(self._required - attributes.keys()):
             raise UnsupportedOpError(f"{where} lacks the attribute '{name}'")
         options = {**attributes, **{name: asked[name] for name in self.asks}}
         return partial(self.function, **options) if options else self.function
 
 
+# What a value has to be for an attribute that is annotated so; whole numbers pass for others.
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "list[int]": (list, tuple),
+}
+
+
+def _is(value: Any, annotation: str) -> bool:
+    kind = annotation.removesuffix(" | None")
+    if kind == "Block":
+        return type(value).__name__ == kind  # defined by those who import this
+    return kind not in _KINDS or isinstance(value, _KINDS[kind])
+
+
 # By domain and name, the newest version first.
 OPERATORS: Final[dict[tuple[str, str], list[Operator]]] = {}
 
 
-def operator(name: str, *versions: int, domain: str = "") -> Callable[[F], F]:
-    """Register a function as the meaning of some versions of an operator."""
-    return _registering(name, versions, domain, controls=False)
+def operator(
+    name: str, *versions: int, domain: str = "", without: tuple[str, ...] = ()
+) -> Callable[[F], F]:
+    """Register a function as the meaning of some versions of an operator.
+
+    `without` are attributes that those versions do not have yet.
+    """
+    return _registering(name, versions, domain, controls=False, without=without)
 
 
 def controls(name: str, *versions: int) -> Callable[[F], F]:
@@ -98,11 +129,17 @@ def controls(name: str, *versions: int) -> Callable[[F], F]:
 
 
 def _registering(
-    name: str, versions: tuple[int, ...], domain: str, *, controls: bool
+    name: str,
+    versions: tuple[int, ...],
+    domain: str,
+    *,
+    controls: bool,
+    without: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
     def register(function: F) -> F:
         known = OPERATORS.setdefault((domain, name), [])
-        known.append(Operator(domain, name, versions, function, controls=controls))
+        made = Operator(domain, name, versions, function, controls=controls, without=without)
+        known.append(made)
         known.sort(key=lambda one: -one.versions[0])
         return function
 
@@ -112,7 +149,7 @@ def _registering(
 def find(domain: str, name: str, opset: int | None, where: str) -> Operator:
     """The operator that a node means, or an error that names the node (`where`)."""
     known = OPERATORS.get((domain, name))
-    called = f"{domain}.{name}" if domain else name
+    called = plain(f"{domain}.{name}" if domain else name)
     if known is None:
         raise UnsupportedOpError(
             f"{where}: the ops executor has no operator {called} (opset {opset}); "

@@ -25,13 +25,15 @@ def split_by_attribute(
     x: Tensor, *, axis: int = 0, split: Any = None, outputs: int
 ) -> tuple[Tensor, ...]:
     sizes = None if split is None else np.asarray(split)
-    return split_evenly(x, sizes, axis=axis, outputs=outputs)
+    return split_equally(x, sizes, axis=axis, outputs=outputs)
 
 
 @operator("Split", 13)
-def split(
+def split_equally(
     x: Tensor, split: Host | None = None, *, axis: int = 0, outputs: int
 ) -> tuple[Tensor, ...]:
+    if split is None and x.shape[axis] % outputs:
+        raise ShapeError(f"Split of {x.shape[axis]} elements on axis {axis} into {outputs} equals")
     return split_evenly(x, split, axis=axis, outputs=outputs)
 
 
