@@ -33,6 +33,7 @@ from ember_ml.graph.tracing.installing import (
     installed,
     modules_in,
     named_tensors,
+    owners_in,
     scope_of,
     unchanged,
 )
@@ -41,7 +42,6 @@ from ember_ml.graph.tracing.operand import Operand
 from ember_ml.graph.tracing.randomness import without_draws
 from ember_ml.graph.tracing.sizes import Ratio, Size
 from ember_ml.graph.tracing.trace import Trace, cast, size_operand, tracing
-from ember_ml.nn import members
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill, require_grad
 
@@ -285,7 +285,7 @@ class _Export:
         seen = set(tensors)
         owners: list[Any] = []
         for label, value in scope:
-            owners += modules_in(value)
+            owners += owners_in(value)
             for path, x in named_tensors(value, label, seen):
                 if x._spec.backend is backend:
                     continue
@@ -293,12 +293,12 @@ class _Export:
                 operand.value = trace.constant(operand.shadow, path.lstrip(".") or "captured")
                 holders.append((x, operand))
         for leaf in self._leaves:
-            owners += modules_in(leaf.owner if isinstance(leaf, _Sealed) else leaf)
-        every = {id(m): m for owner in owners for _, m in members.modules(owner)}
+            owners += owners_in(leaf.owner if isinstance(leaf, _Sealed) else leaf)
+        every = {id(owner): owner for owner in owners}
         with ExitStack() as stack:
             stack.enter_context(unchanged(list(every.values())))
             if self._is_module and not self._train:
-                for module in every.values():
+                for module in modules_in(list(every.values())):
                     module.__dict__["training"] = False
             stack.enter_context(tracing(trace))
             stack.enter_context(installed(holders, backend))
