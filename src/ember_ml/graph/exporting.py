@@ -431,6 +431,7 @@ def _operand(trace: Trace, one: _Input, sizes: dict[str, int]) -> Operand:
     value = trace.graph.input(one.name, types.name_of(array.dtype), dims)
     for axis, name in one.sizes.items():
         trace.named.setdefault(name, (value, axis))
+    trace.examples[one.name] = array
     return Operand(array, tuple(shape), value)
 
 

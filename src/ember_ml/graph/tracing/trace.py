@@ -62,6 +62,8 @@ class Trace:
         self._made: dict[int, tuple[Operand, Value]] = {}
         # Tensors from outside by their own id.
         self.adopted: dict[int, tuple[Any, Operand]] = {}
+        # What the inputs were, by name.
+        self.examples: dict[str, Array] = {}
         # The shapes of the results, with the sizes that vary.
         self.results: list[tuple[int, ...]] = []
 
