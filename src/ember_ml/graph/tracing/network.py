@@ -287,7 +287,7 @@ def _cut(x: Operand, sides: Sequence[int]) -> Operand:
     """The first elements along each axis behind the channels."""
     array = x.shadow[(slice(None), slice(None), *(slice(0, int(side)) for side in sides))]
     axes = np.arange(2, x.ndim)
-    given = [x, np.zeros_like(axes), current().sides(sides), axes]
+    given: list[Any] = [x, np.zeros_like(axes), current().sides(sides), axes]
     return emit("Slice", given, array, shape=(*x.shape[:2], *sides))
 
 
