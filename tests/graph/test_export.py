@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -78,6 +80,43 @@ def test_names_can_be_given() -> None:
         export(lambda x, y: x + y, _floats(2), _floats(2), input_names=["one"])
     with pytest.raises(DomainError, match="2 output_names for 1 results: output"):
         export(lambda x: x, _floats(2), output_names=["a", "b"])
+
+
+class _Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def test_fields_of_a_named_tuple_are_names() -> None:
+    graph = export(lambda p: _Pair(p.right * 2.0, p.left), _Pair(_floats(2), _floats(3)))
+    assert [v.name for v in graph.inputs] == ["p.left", "p.right"]
+    assert [v.name for v in graph.outputs] == ["left", "right"]
+    _close(graph.run({"p.left": _floats(2), "p.right": _floats(3)})["left"], _floats(3) * 2)
+
+
+def test_examples_by_keyword() -> None:
+    def scaled(x: Any, *, by: Any, plus: float = 0.0) -> Any:
+        return x * by["w"] + plus
+
+    graph = export(
+        scaled,
+        _floats(2, 3),
+        kwargs={"by": {"w": _floats(2, 3, seed=1)}, "plus": 2.0},
+        dynamic_axes={"x": {0: "n"}, "by.w": {0: "n"}},
+    )
+    assert [(v.name, v.shape) for v in graph.inputs] == [("x", ("n", 3)), ("by.w", ("n", 3))]
+    x, w = _floats(4, 3), _floats(4, 3, seed=1)
+    _close(graph.run({"x": x, "by.w": w})["output"], x * w + 2)
+
+
+def test_a_mask_by_keyword_of_a_model() -> None:
+    model = em.models.Decoder(vocab_size=9, hidden_size=8, num_layers=1, num_heads=2, max_length=16)
+    tokens, mask = np.arange(5).reshape(1, 5), np.ones((1, 5), bool)
+    axes = {"tokens": {1: "length"}, "mask": {1: "length"}}
+    graph = export(model.eval(), tokens, kwargs={"mask": mask}, dynamic_axes=axes)
+    other, seen = np.arange(7).reshape(1, 7), np.arange(7)[None] > 1
+    got = graph.run({"tokens": other, "mask": seen})["output"]
+    np.testing.assert_allclose(got, model(other, mask=seen).numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_parameters_are_constants_with_their_paths(backend: str) -> None:
@@ -190,6 +229,56 @@ def test_a_model_is_left_as_it_was(backend: str, fails: bool) -> None:
     assert model(x).backend == backend
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_a_cache_is_left_as_it_was(given: bool) -> None:
+    model = em.models.Decoder(vocab_size=9, hidden_size=8, num_layers=1, num_heads=2, max_length=16)
+    caches, token = model.eval().make_caches(1, 16), np.array([[3]])
+    with em.no_grad():
+        model(np.arange(4).reshape(1, 4), caches=caches)
+        before = caches[0].keys.numpy().copy()
+        if given:
+            export(model, token, kwargs={"caches": caches})
+        else:
+            graph = export(lambda t: model(t, caches=caches), token)
+        assert caches[0].length == 4
+        np.testing.assert_array_equal(caches[0].keys.numpy(), before)
+        wanted = model(token, caches=caches).numpy()
+    if not given:
+        np.testing.assert_allclose(graph.run({"t": token})["output"], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_an_optimizer_that_is_closed_over_is_left_as_it_was() -> None:
+    model = nn.Linear(3, 2)
+    opt = em.training.Adam(model.parameters(), lr=0.1)
+
+    def step(x: Any) -> Any:
+        opt.zero_grad()
+        loss = ops.sum(model(x) ** 2)
+        loss.backward()
+        opt.step()
+        return loss
+
+    x, fields = ops.ones((4, 3)), set(vars(opt))
+    export(step, x)
+    assert set(vars(opt)) == fields
+    assert opt.steps == 0
+    assert float(step(x)) > float(step(x))
+
+
+def test_nothing_of_a_trace_stays_alive() -> None:
+    model, shadows = nn.Linear(3, 2), []
+
+    def watched(x: Any) -> Any:
+        shadows.append(weakref.ref(x.native))
+        return model(x) * 2.0
+
+    graph = export(watched, _floats(2, 3), dynamic_axes={"x": {0: "n"}})
+    gc.collect()
+    assert len(shadows) >= 3
+    assert [ref() for ref in shadows] == [None] * len(shadows)
+    assert graph.nodes
+
+
 def test_modules_are_exported_in_eval_mode() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)).train()
     graph = export(model, _floats(2, 3))
@@ -241,6 +330,16 @@ def test_a_branch_by_a_value_names_the_line() -> None:
 def test_an_op_without_a_form_names_itself_and_the_line() -> None:
     with pytest.raises(EmberError, match=r"ops\.linalg\.svd has no form in ONNX.*test_export\.py"):
         export(lambda x: ops.linalg.svd(x)[1], _floats(3, 3))
+
+
+def test_errors_of_the_library_name_the_line_as_well() -> None:
+    def cut(x: Any) -> Any:
+        return x[: x[0].astype("int64")]  # a bound that is a tensor
+
+    line = cut.__code__.co_firstlineno + 1
+    with pytest.raises(EmberError) as caught:
+        export(cut, _floats(3))
+    assert f"{__file__}:{line}: `return x[: x[0]" in str(caught.value)
 
 
 def test_draws_need_a_key() -> None:

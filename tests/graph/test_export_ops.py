@@ -144,6 +144,4 @@ def test_dtype(case: Case, dtype: dtypes.DType) -> None:
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_case(case: Case) -> None:
     """The graph gives the values, dtype and shape of NumPy, or the reason is known."""
-    if case.id == "astype-bfloat16":
-        pytest.skip("ONNX Runtime gives Python no arrays of bfloat16")
     _check(case, _dtype(case))

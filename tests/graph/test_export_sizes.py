@@ -11,7 +11,7 @@ import ember_ml as em
 from ember_ml import nn, ops
 from ember_ml.errors import TraceError
 from ember_ml.graph import export
-from ember_ml.graph.tracing.sizes import Ratio, Size
+from ember_ml.graph.tracing.sizes import Ratio, Size, never_negative, plain, valued
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -61,6 +61,19 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "conv": lambda x: ops.conv1d(x.T[None], ops.ones((2, 2, 3)), stride=2, padding=1),
     "written-at-ends": lambda x: ops.index_update(x, (slice(-1, None),), 5.0),
     "written": lambda x: ops.index_update(x, (slice(0, 1),), 5.0),
+    # Fewer rows than a slice asks for are no mistake.
+    "mean-of-first": lambda x: x[:3].sum(0) / x[:3].shape[0],
+    "mean-of-last": lambda x: x[-3:].sum(0) / x[-3:].shape[0],
+    "but-three": lambda x: ops.concat([x[3:], ops.zeros((x[3:].shape[0] + 1, 2))]),
+    "later-half": lambda x: x[x.shape[0] // 2 :] * 2.0,
+    "last-by-size": lambda x: x[x.shape[0] - 1],
+    "first-by-size": lambda x: x[-x.shape[0]],
+    "shifted": lambda x: x[: (x.shape[0] << 1) >> 1],
+    # The padding of a transposed convolution is an attribute, which cannot vary.
+    "gradient-of-conv": em.grad(
+        lambda x: ops.sum(ops.conv1d(x.T[None], ops.ones((2, 2, 3)), stride=2, padding=1) ** 2)
+    ),
+    "size-alone": lambda x: x.shape[0] * 2,
 }
 
 
@@ -71,7 +84,8 @@ def test_other_sizes_run(name: str) -> None:
     onnx.checker.check_model(graph.to_onnx(), full_check=True)
     for n in (4, 7, 1, 2):
         x = _floats(n, 2)
-        (got,), wanted = graph.run({"x": x}).values(), function(ops.asarray(x)).numpy()
+        (got,) = graph.run({"x": x}).values()
+        wanted = ops.asarray(function(ops.asarray(x))).numpy()
         assert got.dtype == wanted.dtype
         assert got.shape == wanted.shape
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
@@ -128,9 +142,8 @@ def _asks(x: Any) -> Any:
     [
         (_loops, r"x = x \* 2\.0"),
         (_asks, r"comparison \(>\).*x\.shape\[0\] > 2"),
-        (lambda x: x * float(x.shape[0]), r"a constant of Mul differs"),
-        (lambda x: x * len(x), r"a constant of Mul differs"),
-        (lambda x: x.sum() + ops.ones(int(x.shape[0])), r"a constant of Add differs"),
+        (lambda x: x * (0.5 * x.shape[0]), r"a constant of Mul differs \("),
+        (lambda x: ops.linspace(0.0, 1.0, x.shape[0]) + x[0, 0], r"a constant of Add differs \("),
         (lambda x: x.reshape(3, 2), r"runs with the sizes \{'n': 3\} alone"),
         (lambda x: ops.cumprod(x, axis=0), r"dynamic"),
         # The library itself goes two ways by a size: windows that do not fit, even parts.
@@ -145,11 +158,66 @@ def test_a_size_that_went_into_the_graph_is_an_error(function: Any, text: str) -
         assert "test_export_sizes.py:" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("what", "function"),
+    [
+        ("int()", lambda x: x if int(x.shape[0]) < 1000 else -x),
+        ("float()", lambda x: x if float(x.shape[0]) < 1000 else -x),
+        ("len()", lambda x: x if len(x) < 1000 else -x),
+        ("abs()", lambda x: x * abs(x.shape[0] - 100)),
+        ("round()", lambda x: x * round(x.shape[0] / 1000)),
+        ("int()", lambda x: x * int(x.shape[0] / 1000)),
+        ("a truth value", lambda x: x if x.shape[0] / 2 else -x),
+        ("a comparison (<)", lambda x: x if x.shape[0] / 2 < 1000 else -x),
+        ("&", lambda x: x * (x.shape[0] & 1024)),
+        ("a key of a dict", lambda x: x * {1000: 2.0}.get(x.shape[0], 1.0)),
+    ],
+)
+def test_a_size_that_becomes_a_number_is_an_error_at_once(what: str, function: Any) -> None:
+    """No other trace would find what only a thousand rows change."""
+    with pytest.raises(TraceError) as caught:
+        export(function, _floats(3, 2), dynamic_axes={"x": {0: "n"}})
+    assert f"em.export: {what}" in str(caught.value)
+    assert "test_export_sizes.py:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x if x.shape[0] // 1000 else -x,
+        lambda x: x if x.shape[0] // 1000 > 0 else -x,
+        lambda x: x if x.shape[0] % 1000 == 0 else -x,
+        lambda x: x if x.shape[0] == 1000.5 else -x,
+        lambda x: x if x.shape[0] > x.shape[1] else -x,
+        lambda x: x * max(0, x.shape[0] - 1000),
+    ],
+)
+def test_questions_that_only_other_sizes_answer_otherwise(function: Any) -> None:
+    with pytest.raises(TraceError, match=r"comparison \(.*test_export_sizes\.py"):
+        export(function, _floats(3, 2), dynamic_axes={"x": {0: "n"}})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        ops.cov,  # one row of observations gives a number, not a matrix
+        lambda x: ops.convolve(x[:, 0], ops.ones(4), mode="valid"),  # the shorter one slides
+        lambda x: ops.convolve(x[:, 0], ops.ones(4), mode="same"),
+    ],
+)
+def test_results_of_another_shape_for_small_sizes_are_an_error(function: Any) -> None:
+    with pytest.raises(TraceError, match="would not hold for all sizes"):
+        export(function, _floats(7, 2), dynamic_axes={0: {0: "n"}})
+
+
 def test_comparisons_that_hold_for_all_sizes_are_allowed() -> None:
     def careful(x: Any, y: Any) -> Any:
         assert x.shape[0] == y.shape[0]
         assert x.shape[0] > 0
+        assert x.shape[0] >= 1
+        assert x.shape[0]
         assert x.shape[0] + 1 > x.shape[0]
+        assert x.shape[0] // 2 <= x.shape[0]
         return x + y
 
     axes = {"x": {0: "n"}, "y": {0: "n"}}
@@ -163,18 +231,27 @@ def test_arithmetic_of_sizes() -> None:
     assert (n - n, n * m // m - n) == (0, 0)
     assert n % 1 == 0
     assert type((n * 4) % 4) is int
-    assert int(n // 4) == 1
-    assert int((n + m) * 2) == 20
-    assert int(-n) == -6
-    assert int(n**2) == 36
-    assert tuple(map(int, divmod(n, 4))) == (1, 2)
-    assert isinstance(n / 4, Ratio)
-    assert n / 4 == 1.5
-    assert 1 / n == 1 / 6
-    assert (2 - n / m) * 2 == 1.0
+    assert plain(n // 4) == 1
+    assert plain((n + m) * 2) == 20
+    assert plain(-n) == -6
+    assert plain(n**2) == 36
+    assert tuple(map(plain, divmod(n, 4))) == (1, 2)
+    for ratio, number in ((n / 4, 1.5), (1 / n, 1 / 6), ((2 - n / m) * 2, 1.0)):
+        assert isinstance(ratio, Ratio)
+        assert float.__float__(ratio) == number
     assert n is not None
     assert slice(n, None) != slice(None)
     assert n != "n"
+
+
+def test_bounds_of_sizes() -> None:
+    n, m = Size.named("n", 6), Size.named("m", 4)
+    for size in (n - 1, n * m - 1, n // 4, n % 4, n - n // 2, n - n % 3, n + m - 2, 0, 3):
+        assert never_negative(size)
+    for size in (n - 2, -n, n - m, n // 4 - 1, n // 4 - m, -1):
+        assert not never_negative(size)
+    assert valued((n + 2) // 3 * m - n % 4, {"n": 7, "m": 2}) == 3
+    assert valued(5, {}) == 5
 
 
 def test_what_is_exported_after_another_size_knows_nothing_of_it() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ember_ml import tree
+from ember_ml import dtypes, tree
 from ember_ml.autodiff.compiling import hooks
 from ember_ml.autodiff.tape import no_grad, set_grad_enabled
 from ember_ml.backend import selection
@@ -27,20 +27,21 @@ from ember_ml.errors import (
 from ember_ml.graph import types
 from ember_ml.graph.core import Graph
 from ember_ml.graph.tracing import guarding
-from ember_ml.graph.tracing.backend import graph_backend
+from ember_ml.graph.tracing.backend import graph_backend, ratio_operand
 from ember_ml.graph.tracing.installing import (
     host,
     installed,
     modules_in,
     named_tensors,
+    owners_in,
     scope_of,
     unchanged,
 )
+from ember_ml.graph.tracing.lines import place_of, text_of
 from ember_ml.graph.tracing.operand import Operand
 from ember_ml.graph.tracing.randomness import without_draws
-from ember_ml.graph.tracing.sizes import Size
-from ember_ml.graph.tracing.trace import Trace, tracing
-from ember_ml.nn import members
+from ember_ml.graph.tracing.sizes import Ratio, Size
+from ember_ml.graph.tracing.trace import Trace, cast, size_operand, tracing
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill, require_grad
 
@@ -67,6 +68,7 @@ def export(
     function: Callable[..., Any],
     /,
     *examples: Any,
+    kwargs: Mapping[str, Any] | None = None,
     dynamic_axes: DynamicAxes = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
@@ -76,8 +78,9 @@ def export(
     """A function over ops, or a model, as a graph that ONNX Runtime and every backend can run.
 
     It is called with examples of its arguments, whose shapes and dtypes count, and whose values do
-    not. Tensors in them become inputs, by the names of the arguments; those of a module among them
-    too. What else the function uses, such as the parameters of the model, becomes constants.
+    not; `kwargs` holds those that are given by name. Tensors in them become inputs, by the names of
+    the arguments; those of a module among them too. What else the function uses, such as the
+    parameters of the model, becomes constants.
 
     `dynamic_axes` names sizes that may differ from run to run: `{"x": {0: "batch"}}`. Modules are
     exported in eval mode, unless `train` is given. Nothing of the model or of what the function
@@ -90,8 +93,9 @@ def export(
     """
     if not callable(function):
         raise TraceError(f"em.export takes a function or a model, not {type(function).__name__}")
+    made = _Export(function, examples, kwargs or {}, input_names, output_names, name, train)
     with _LOCK:
-        return _Export(function, examples, input_names, output_names, name, train).run(dynamic_axes)
+        return made.run(dynamic_axes)
 
 
 class _Sealed:
@@ -116,6 +120,7 @@ class _Export:
         self,
         function: Callable[..., Any],
         examples: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
         input_names: Sequence[str] | None,
         output_names: Sequence[str] | None,
         name: str | None,
@@ -127,10 +132,11 @@ class _Export:
         self._train = train
         self._output_names = output_names
         self._leaves: list[Any] = []
-        self._arguments = _argument_names(function, len(examples))
+        self._keywords = list(kwargs)
+        self._arguments = [*_argument_names(function, len(examples)), *self._keywords]
         self._inputs: list[_Input] = []
         self._structure: Any = None
-        self._gather(examples, input_names)
+        self._gather((*examples, *kwargs.values()), input_names)
 
     # --- Inputs -------------------------------------------------------------------------------
 
@@ -174,11 +180,8 @@ class _Export:
 
     def _label(self, path: str) -> str:
         """`[0]['w'][1]` as `params.w.1`."""
-        parts = [
-            part.strip("[]'\"") for part in path.replace("][", "]|[").replace(".", "|").split("|")
-        ]
-        place = int(parts[0])
-        return ".".join([self._arguments[place], *[part for part in parts[1:] if part]])
+        place, *rest = _parts(path)
+        return ".".join([self._arguments[int(place)], *rest])
 
     # --- Sizes --------------------------------------------------------------------------------
 
@@ -241,11 +244,19 @@ class _Export:
             guarding.require_same(trace, second, first, sizes)
             agreed += 1
         if agreed:
+            self._check_smallest(trace, dict.fromkeys(first, 1))
             return trace.graph
         raise TraceError(
             f"em.export: {self._name} runs with the sizes {first} alone, so they cannot be "
             f"dynamic_axes; with others: {errors[0]}"
         ) from errors[0]
+
+    def _check_smallest(self, trace: Trace, ones: dict[str, int]) -> None:
+        try:
+            small = self._trace(ones)
+        except Exception:  # the function, whatever it raises, does not take such sizes
+            return
+        guarding.require_shapes(trace, small, ones)
 
     def _trace(self, sizes: dict[str, int]) -> Trace:
         try:
@@ -274,7 +285,7 @@ class _Export:
         seen = set(tensors)
         owners: list[Any] = []
         for label, value in scope:
-            owners += modules_in(value)
+            owners += owners_in(value)
             for path, x in named_tensors(value, label, seen):
                 if x._spec.backend is backend:
                     continue
@@ -282,12 +293,12 @@ class _Export:
                 operand.value = trace.constant(operand.shadow, path.lstrip(".") or "captured")
                 holders.append((x, operand))
         for leaf in self._leaves:
-            owners += modules_in(leaf.owner if isinstance(leaf, _Sealed) else leaf)
-        every = {id(m): m for owner in owners for _, m in members.modules(owner)}
+            owners += owners_in(leaf.owner if isinstance(leaf, _Sealed) else leaf)
+        every = {id(owner): owner for owner in owners}
         with ExitStack() as stack:
             stack.enter_context(unchanged(list(every.values())))
             if self._is_module and not self._train:
-                for module in every.values():
+                for module in modules_in(list(every.values())):
                     module.__dict__["training"] = False
             stack.enter_context(tracing(trace))
             stack.enter_context(installed(holders, backend))
@@ -296,7 +307,11 @@ class _Export:
             stack.enter_context(without_draws(self._name))
             stack.enter_context(set_grad_enabled(True) if recording else no_grad())
             stack.enter_context(np.errstate(all="ignore"))
-            result = self._function(*self._call(given, recording))
+            args = self._call(given, recording)
+            count = len(args) - len(self._keywords)
+            named = dict(zip(self._keywords, args[count:], strict=True))
+            with _at_the_users_line():
+                result = self._function(*args[:count], **named)
             self._finish(trace, result)
         return trace
 
@@ -325,9 +340,7 @@ class _Export:
         leaves, structure = tree.flatten(_sealed(result))
         named: list[tuple[str, Any]] = []
         for leaf, path in zip(leaves, tree.paths(structure, ""), strict=True):
-            label = ".".join(
-                p.strip("[]'\"") for p in path.replace("][", "]|[").replace(".", "|").split("|")
-            )
+            label = ".".join(_parts(path))
             if isinstance(leaf, _Sealed):
                 named += list(named_tensors(leaf.owner, label))
             else:
@@ -346,9 +359,33 @@ class _Export:
                 f"em.export: {self._name} gives no tensors, so there is no graph of it"
             )
         for name, (_, leaf) in zip(names, named, strict=True):
-            x = convert.to_tensor(leaf, backend)
-            trace.graph.output(_free(trace.graph, name), trace.value(x.native))
+            x = _of_sizes(leaf)
+            native = convert.to_tensor(leaf, backend).native if x is None else x
+            trace.results.append(native.shape)
+            trace.graph.output(_free(trace.graph, name), trace.value(native))
         _prune(trace.graph)
+
+
+def _of_sizes(result: Any) -> Operand | None:
+    """A result that was computed of sizes, as numbers of its kind are; None for others."""
+    if type(result) is Size:
+        return size_operand(result)
+    if type(result) is Ratio:
+        return cast(ratio_operand(result), dtypes.float32)
+    return None
+
+
+@contextmanager
+def _at_the_users_line() -> Iterator[None]:
+    """A block whose errors name the line of the function; those of the library do not all."""
+    try:
+        yield
+    except EmberError as error:
+        where = place_of(error.__traceback__)
+        text = error.args[0] if error.args else ""
+        if where is not None and isinstance(text, str) and f"{where[0]}:{where[1]}" not in text:
+            error.args = (text + text_of(where), *error.args[1:])
+        raise
 
 
 def _free(graph: Graph, name: str) -> str:
@@ -372,6 +409,12 @@ def _prune(graph: Graph) -> None:
     graph.prune()
 
 
+def _parts(path: str) -> list[str]:
+    """The keys of a path in a tree: `[0]['w'].bias` as 0, w, bias."""
+    parts = path.replace("][", "]|[").replace(".", "|").split("|")
+    return [part.strip("[]'\"") for part in parts if part]
+
+
 def _output_name(label: str) -> str:
     return f"output_{label}" if label[:1].isdigit() else label or "output"
 
@@ -388,6 +431,7 @@ def _operand(trace: Trace, one: _Input, sizes: dict[str, int]) -> Operand:
     value = trace.graph.input(one.name, types.name_of(array.dtype), dims)
     for axis, name in one.sizes.items():
         trace.named.setdefault(name, (value, axis))
+    trace.examples[one.name] = array
     return Operand(array, tuple(shape), value)
 
 

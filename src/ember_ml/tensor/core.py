@@ -359,7 +359,9 @@ class Tensor(Sharing[D, V, R]):
     def __len__(self) -> int:
         if not self.shape:
             raise ShapeError("len() of a 0-d tensor: it has no axis; use .item()")
-        return self.shape[0]
+        length: Any = self.shape[0]
+        # A length that varies from run to run of an exported graph is no plain number.
+        return length if type(length) is int else length.counted()
 
     @typed.rows
     def __iter__(self) -> Iterator[Tensor]:

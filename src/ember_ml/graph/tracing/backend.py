@@ -31,7 +31,7 @@ from ember_ml.graph.tracing import (
 from ember_ml.graph.tracing.lines import user_line
 from ember_ml.graph.tracing.operand import Operand
 from ember_ml.graph.tracing.sizes import Ratio, Size, sizes_in
-from ember_ml.graph.tracing.trace import cast, constant, current, emit, readable
+from ember_ml.graph.tracing.trace import cast, constant, current, emit, readable, size_operand
 from ember_ml.tensor.core import Tensor, fill
 
 __all__ = ["GraphBackend", "graph_backend"]
@@ -251,13 +251,6 @@ def _operands(found: Any) -> Any:
     if isinstance(found, tuple):
         return tuple(None if one is None else constant(one) for one in found)
     return constant(found)
-
-
-def size_operand(size: Size) -> Operand:
-    """A size as a 0-d int64 operand."""
-    trace = current()
-    made = Operand(np.array([int(size)]), (1,), trace.size(size))
-    return emit("Squeeze", [made, np.array([0])], np.array(int(size)), shape=())
 
 
 def ratio_operand(value: Any) -> Operand:

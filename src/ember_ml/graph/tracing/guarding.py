@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ember_ml.errors import TraceError
+from ember_ml.errors import EmberError, TraceError
 from ember_ml.graph.core import Graph, Node, Value
 from ember_ml.graph.tracing.lines import text_of
+from ember_ml.graph.tracing.sizes import valued
 from ember_ml.graph.tracing.trace import Trace
 
-__all__ = ["ENOUGH", "other_sizes", "require_same"]
+__all__ = ["ENOUGH", "other_sizes", "require_same", "require_shapes"]
 
 
 # How many other traces a graph is compared with: some code asks whether a size is even, or fits
@@ -77,6 +78,29 @@ def require_same(
     )
 
 
+def require_shapes(first: Trace, small: Trace, sizes: dict[str, int]) -> None:
+    """Raise TraceError where results have other shapes for small sizes than the graph gives.
+
+    Some code goes another way where a size is one, or less than that of a window. It may do so as
+    long as the results are the same.
+    """
+    found = [tuple(valued(side, sizes) for side in shape) for shape in first.results]
+    if any(None in shape for shape in found):  # only nodes can tell
+        try:
+            made = first.graph.run(small.examples, backend="numpy")
+        except EmberError:  # an error at run time is not silent
+            return
+        found = [np.shape(array) for array in made.values()]
+    for value, shape, other in zip(first.graph.outputs, found, small.results, strict=True):
+        wanted = tuple(map(int, other))
+        if shape != wanted:
+            raise TraceError(
+                f"em.export: the graph would not hold for all sizes: with {sizes} the output "
+                f"'{value.name}' has the shape {wanted} and not {shape}; leave the axis out of "
+                f"dynamic_axes, or write code that is the same for all sizes"
+            )
+
+
 Found = tuple[tuple[Node | None, Node | None], str]
 
 
@@ -101,6 +125,9 @@ def _compare(a: Node, b: Node, pairs: _Pairs) -> str | None:
         return f"there is {a.op} in one and {b.op} in the other"
     for one, other in zip(a.inputs, b.inputs, strict=True):
         if not pairs.same(one, other):
+            if a.op == "Identity" and not a.source:
+                name = a.outputs[0].name
+                return f"the output '{name}' is a constant ({_said(one)} and {_said(other)})"
             return f"a constant of {a.op} differs ({_said(one)} and {_said(other)})"
     if set(a.attributes) != set(b.attributes):
         return f"the attributes of {a.op} differ"

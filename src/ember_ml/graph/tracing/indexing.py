@@ -20,8 +20,8 @@ from ember_ml.graph.tracing.moving import (
     unsqueezed,
 )
 from ember_ml.graph.tracing.operand import Operand
-from ember_ml.graph.tracing.sizes import Size, sizes_in
-from ember_ml.graph.tracing.trace import constant, current, dims, emit
+from ember_ml.graph.tracing.sizes import Size, never_negative, sizes_in
+from ember_ml.graph.tracing.trace import constant, current, dims, emit, size_operand
 
 __all__ = ["get", "put", "ranged"]
 
@@ -59,6 +59,9 @@ def _spread(x: Operand, key: Key) -> list[Any]:
             items.extend([_ALL] * (x.ndim - used))
         elif isinstance(item, np.ndarray | list):
             items.append(constant(np.asarray(item)))
+        elif type(item) is Size:
+            # Which may be negative in one run and not in the other, as an index of a slice may not.
+            items.append(size_operand(item))
         else:
             items.append(item)
     if not seen:
@@ -145,7 +148,8 @@ def _cut(item: slice, side: int, starts: list[int], ends: list[int], steps: list
     if step > 0:
         begin = low if int(low) >= 0 else side + low
         stop = side if item.stop is None else (high if int(high) >= 0 else side + high)
-        if 0 <= int(begin) <= int(stop) <= int(side):
+        # `x[:3]` has fewer than three where there are fewer: then only the node can tell.
+        if all(map(never_negative, (begin, stop - begin, side - stop))):
             return (stop - begin + step - 1) // step
     elif step == -1 and item.start is None and item.stop is None:
         return side

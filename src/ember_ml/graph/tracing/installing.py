@@ -24,7 +24,7 @@ from ember_ml.nn import members
 from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.tensor.methods import Operators
 
-__all__ = ["host", "installed", "modules_in", "named_tensors", "scope_of", "unchanged"]
+__all__ = ["host", "installed", "modules_in", "named_tensors", "owners_in", "scope_of", "unchanged"]
 
 _DEEP: Final = 4
 _SLOTS: Final[dict[str, Any]] = {
@@ -73,17 +73,26 @@ def named_tensors(value: Any, name: str, seen: set[int] | None = None) -> Iterat
                 del aux
 
 
-def modules_in(value: Any, depth: int = 0) -> Iterator[Any]:
+def modules_in(value: Any) -> Iterator[Any]:
     """The modules in a tree."""
-    if getattr(value, "_is_module", False) and not isinstance(value, type):
+    return (one for one in owners_in(value) if getattr(one, "_is_module", False))
+
+
+def owners_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """The modules, optimizers, caches and other objects that hold tensors, in a tree."""
+    if isinstance(value, type | Tensor):
+        return
+    if getattr(value, "_is_module", False):
+        yield from (module for _, module in members.modules(value))
+    elif hooks.of(type(value)) is not None:
         yield value
     elif depth < _DEEP:
         if isinstance(value, dict):
             for child in list(value.values()):
-                yield from modules_in(child, depth + 1)
+                yield from owners_in(child, depth + 1)
         elif isinstance(value, list | tuple):
             for child in value:
-                yield from modules_in(child, depth + 1)
+                yield from owners_in(child, depth + 1)
 
 
 def scope_of(

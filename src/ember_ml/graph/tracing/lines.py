@@ -5,9 +5,10 @@ from __future__ import annotations
 import linecache
 import sys
 from pathlib import PurePath
+from types import TracebackType
 from typing import Any, Final
 
-__all__ = ["STOP", "brief_line", "place", "text_of", "user_line"]
+__all__ = ["STOP", "brief_line", "place", "place_of", "text_of", "user_line"]
 
 _LIBRARY: Final = __name__.partition(".")[0]
 # The module whose frames end a search: beyond it is who called for the trace.
@@ -36,6 +37,17 @@ def place() -> tuple[str, int] | None:
     """The file and line of the user's code; None where there is none."""
     frame = _frame()
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def place_of(traceback: TracebackType | None) -> tuple[str, int] | None:
+    """The innermost line outside of the library on the way to an error."""
+    found = None
+    while traceback is not None:
+        name = str(traceback.tb_frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] not in (_LIBRARY, "contextlib", "functools", "numpy"):
+            found = (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
 
 
 def text_of(where: tuple[str, int] | None) -> str:

@@ -6,7 +6,7 @@ What is not here is made of smaller steps, as on engines that lack it: see backe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -16,8 +16,8 @@ from ember_ml.graph.tracing.elementwise import choose, number
 from ember_ml.graph.tracing.linearalg import product
 from ember_ml.graph.tracing.moving import expanded, permuted, reshaped
 from ember_ml.graph.tracing.operand import Operand
-from ember_ml.graph.tracing.sizes import Size
-from ember_ml.graph.tracing.trace import constant, emit, emit_many
+from ember_ml.graph.tracing.sizes import Size, sizes_in
+from ember_ml.graph.tracing.trace import constant, current, emit, emit_many
 
 __all__ = ["EMITTERS"]
 
@@ -255,6 +255,9 @@ def conv_transpose(
         return NotImplemented
     inner = _first(x) if last else x
     kernel = tuple(weight.shape[2:])
+    wanted = more
+    # An attribute cannot vary: the longest result is made, and cut to its size.
+    more = tuple(step - 1 if type(m) is Size else m for m, step in zip(more, stride, strict=True))
     out = eager(inner, weight, bias, stride, pairs, more, dilation, groups, False)
     spatial = tuple(
         (side - 1) * step + (length - 1) * gap + 1 - low - high + extra
@@ -274,7 +277,18 @@ def conv_transpose(
         dilations=list(dilation),
         group=groups,
     )
+    if sizes_in(wanted):
+        cut = [side - a + b for side, a, b in zip(spatial, more, wanted, strict=True)]
+        made = _cut(made, cut)
     return _last(made) if last else made
+
+
+def _cut(x: Operand, sides: Sequence[int]) -> Operand:
+    """The first elements along each axis behind the channels."""
+    array = x.shadow[(slice(None), slice(None), *(slice(0, int(side)) for side in sides))]
+    axes = np.arange(2, x.ndim)
+    given: list[Any] = [x, np.zeros_like(axes), current().sides(sides), axes]
+    return emit("Slice", given, array, shape=(*x.shape[:2], *sides))
 
 
 def max_pool(

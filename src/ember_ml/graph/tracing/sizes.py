@@ -15,7 +15,7 @@ from typing import Any, Final
 from ember_ml.errors import TraceError
 from ember_ml.graph.tracing.lines import user_line
 
-__all__ = ["Atom", "Polynomial", "Ratio", "Size", "plain", "sizes_in"]
+__all__ = ["Atom", "Polynomial", "Ratio", "Size", "never_negative", "plain", "sizes_in", "valued"]
 
 # The name of a size; ("//", a, b) and ("%", a, b) of polynomials; ("shape", value, axis).
 Atom = Any
@@ -112,36 +112,76 @@ class Size(int):
     def __pos__(self) -> Size:
         return self
 
+    def __lshift__(self, other: Any) -> Any:
+        return self * 2 ** int(other)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self // 2 ** int(other)
+
+    # --- Reading: what is no size any more cannot be followed ---------------------------------
+
     def __index__(self) -> int:
         return int.__index__(self)
+
+    def __int__(self) -> int:
+        _refuse_users("int()")
+        return int.__int__(self)
+
+    def __float__(self) -> float:
+        _refuse_users("float()")
+        return int.__float__(self)
+
+    def __bool__(self) -> bool:
+        _settled(self, 0, "!=")
+        return int.__bool__(self)
+
+    def counted(self) -> int:
+        """The answer to len(), for which Python takes plain numbers alone."""
+        _refuse_users("len()", "ember_ml.tensor.core")
+        return int.__int__(self)
+
+    def __abs__(self) -> int:
+        _refuse_users("abs()")
+        return int.__abs__(self)
+
+    def __round__(self, digits: Any = None) -> int:
+        return self
+
+    def __and__(self, other: int) -> int:
+        _refuse_users("&")
+        return int.__and__(self, other)
+
+    __rand__ = __and__
 
     # --- Comparison ---------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, int | float):
             return False
-        return True if _settled(self, other, "==") else float(self) == float(other)
+        return True if _settled(self, other, "==") else bool(plain(self) == _number(other))
 
     def __ne__(self, other: object) -> bool:
         return not self.__eq__(other)
 
     def __lt__(self, other: Any) -> bool:
         _settled(self, other, "<")
-        return int.__lt__(self, other)
+        return bool(plain(self) < _number(other))
 
     def __le__(self, other: Any) -> bool:
         _settled(self, other, "<=")
-        return int.__le__(self, other)
+        return bool(plain(self) <= _number(other))
 
     def __gt__(self, other: Any) -> bool:
         _settled(self, other, ">")
-        return int.__gt__(self, other)
+        return bool(plain(self) > _number(other))
 
     def __ge__(self, other: Any) -> bool:
         _settled(self, other, ">=")
-        return int.__ge__(self, other)
+        return bool(plain(self) >= _number(other))
 
     def __hash__(self) -> int:
+        # What a dict or a cache holds for one size says nothing of another.
+        _refuse_users("a key of a dict, a set or a cache made")
         return int.__hash__(self)
 
 
@@ -168,7 +208,7 @@ class Ratio(float):
         """What an operator of ONNX makes of two numbers, sizes or ratios."""
         if not isinstance(a, int | float) or not isinstance(b, int | float):
             return NotImplemented
-        made = Ratio(_MEANING[op](float(a), float(b)))
+        made = Ratio(_MEANING[op](_number(a), _number(b)))
         made.expression = (op, a, b)
         return made
 
@@ -202,15 +242,89 @@ class Ratio(float):
     def __neg__(self) -> Any:
         return Ratio.of("Mul", self, -1.0)
 
+    def __int__(self) -> int:
+        _refuse_users("int()")
+        return float.__int__(self)
+
+    __trunc__ = __int__
+
+    def __floor__(self) -> int:
+        _refuse_users("math.floor()")
+        return float.__floor__(self)
+
+    def __ceil__(self) -> int:
+        _refuse_users("math.ceil()")
+        return float.__ceil__(self)
+
+    def __float__(self) -> float:
+        _refuse_users("float()")
+        return float.__float__(self)
+
+    def __round__(self, digits: Any = None) -> Any:
+        _refuse_users("round()")
+        return float.__round__(self, digits)
+
+    def __bool__(self) -> bool:
+        _refuse_users("a truth value")
+        return float.__bool__(self)
+
+    def __eq__(self, other: object) -> bool:
+        _refuse_users("a comparison (==)")
+        return bool(_number(self) == _number(other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self.__eq__(other)
+
+    def __lt__(self, other: Any) -> bool:
+        _refuse_users("a comparison (<)")
+        return bool(_number(self) < _number(other))
+
+    def __le__(self, other: Any) -> bool:
+        _refuse_users("a comparison (<=)")
+        return bool(_number(self) <= _number(other))
+
+    def __gt__(self, other: Any) -> bool:
+        _refuse_users("a comparison (>)")
+        return bool(_number(self) > _number(other))
+
+    def __ge__(self, other: Any) -> bool:
+        _refuse_users("a comparison (>=)")
+        return bool(_number(self) >= _number(other))
+
+    __hash__ = float.__hash__
+
 
 def plain(value: int) -> int:
     """The number alone."""
-    return int(value)
+    return int.__int__(value)
 
 
 def sizes_in(shape: Any) -> bool:
     """True where some length varies."""
     return any(type(side) is Size for side in shape)
+
+
+def never_negative(size: int) -> bool:
+    """True where a number is at least zero whatever the sizes in it, each at least one."""
+    if type(size) is not Size:
+        return size >= 0
+    least = _least(size.polynomial)
+    return least is not None and least >= 0
+
+
+def valued(size: int, sizes: Mapping[str, int]) -> int | None:
+    """What a size is with others in place of those of the example; None where a node tells it."""
+    return _value(size.polynomial, sizes) if type(size) is Size else size
+
+
+def _number(value: Any) -> Any:
+    """A number without what it was computed of, so that a comparison does not ask again."""
+    if type(value) is Size:
+        return int.__int__(value)
+    return float.__float__(value) if type(value) is Ratio else value
+
+
+# --- Questions of a user's code -----------------------------------------------------------------
 
 
 def _settled(size: Size, other: Any, sign: str) -> bool | None:
@@ -222,25 +336,40 @@ def _settled(size: Size, other: Any, sign: str) -> bool | None:
     polynomial = _read(other)
     if polynomial is not None and polynomial == size.polynomial:
         return True
-    caller: Any = sys._getframe(2)
-    while caller is not None and caller.f_globals.get("__name__") == __name__:
-        caller = caller.f_back
-    if caller is None or _is_library(caller.f_globals.get("__name__", "")):
+    if not isinstance(other, int | float) or not _asked_by_user():
         return None
-    if polynomial is None:
-        return None
-    signs = [factor for _, factor in _difference(size.polynomial, polynomial)]
-    # Every named size is at least one: a sum of them all is at least that of its factors.
-    if sum(signs) > 0 and all(f > 0 for m, f in _difference(size.polynomial, polynomial) if m):
-        return None
-    negated = _difference(polynomial, size.polynomial)
-    if sum(f for _, f in negated) > 0 and all(f > 0 for m, f in negated if m):
-        return None
+    if polynomial is not None:
+        more = _least(_difference(size.polynomial, polynomial))
+        less = _least(_difference(polynomial, size.polynomial))
+        if (more is not None and (more > 0 or (more == 0 and sign in ("<", ">=")))) or (
+            less is not None and (less > 0 or (less == 0 and sign in ("<=", ">")))
+        ):
+            return None
     raise TraceError(
         f"em.export: a comparison ({sign}) of a size that differs from run to run would be decided "
         f"once, by the example{user_line()}; leave the axis out of dynamic_axes, or write code "
         f"that is the same for all sizes"
     )
+
+
+def _refuse_users(what: str, between: str = "") -> None:
+    """Raise where a user's code makes a plain number of a size, whatever it does with it then.
+
+    `between` is a module that stands between the user's code and this one.
+    """
+    if _asked_by_user(between):
+        raise TraceError(
+            f"em.export: {what} of a size that differs from run to run would be that of the "
+            f"example in every run{user_line()}; compute with x.shape (+, -, *, /, //, %) and hand "
+            f"it to ops as it is, or leave the axis out of dynamic_axes"
+        )
+
+
+def _asked_by_user(between: str = "") -> bool:
+    caller: Any = sys._getframe(2)
+    while caller is not None and caller.f_globals.get("__name__") in (__name__, between):
+        caller = caller.f_back
+    return caller is not None and not _is_library(caller.f_globals.get("__name__", ""))
 
 
 def _is_library(module: str) -> bool:
@@ -254,7 +383,7 @@ def _read(value: Any) -> Polynomial | None:
     if type(value) is Size:
         return value.polynomial
     if isinstance(value, int):
-        return ((((), int(value)),)) if int(value) else ()
+        return ((((), value),)) if value else ()
     return None
 
 
@@ -262,7 +391,7 @@ def _made(a: Any, b: Any, number: Any, combine: Any) -> Any:
     first, second = _read(a), _read(b)
     if first is None or second is None:
         return NotImplemented
-    value = number(int(a), int(b))
+    value = number(plain(a), plain(b))
     return Size.of(value, combine(first, second))
 
 
@@ -315,3 +444,49 @@ def _quotient(a: Polynomial, b: Polynomial) -> Polynomial:
 
 def _remainder(a: Polynomial, b: Polynomial) -> Polynomial:
     return (((("%", a, b),), 1),) if _even(a, b) is None else ()
+
+
+def _value(polynomial: Polynomial, sizes: Mapping[str, int]) -> int | None:
+    total = 0
+    for monomial, factor in polynomial:
+        for atom in monomial:
+            part: int | None = None
+            if isinstance(atom, str):
+                part = sizes[atom]
+            elif atom[0] != "shape":
+                a, b = _value(atom[1], sizes), _value(atom[2], sizes)
+                if a is not None and b:
+                    part = a // b if atom[0] == "//" else a % b
+            if part is None:
+                return None
+            factor *= part
+        total += factor
+    return total
+
+
+def _least(polynomial: Polynomial) -> int | None:
+    """What a polynomial is at least where every named size is one or more; None if unknown."""
+    total = 0
+    for monomial, factor in polynomial:
+        if factor < 0 and monomial:
+            # A quotient or a remainder is at most what was divided.
+            if len(monomial) != 1 or not _is_share(monomial[0]):
+                return None
+            rest = tuple(term for term in polynomial if term[0] != monomial)
+            whole = tuple((m, f * factor) for m, f in monomial[0][1])
+            return _least(_sum(rest, whole))
+        least = factor
+        for atom in monomial:
+            least *= 1 if isinstance(atom, str) else 0
+            if not isinstance(atom, str) and atom[0] != "shape" and not _is_share(atom):
+                return None
+        total += least
+    return total
+
+
+def _is_share(atom: Atom) -> bool:
+    """True for a quotient or a remainder of two numbers of which none is negative."""
+    if isinstance(atom, str) or atom[0] == "shape":
+        return False
+    least, by = _least(atom[1]), _least(atom[2])
+    return least is not None and least >= 0 and by is not None and by > 0

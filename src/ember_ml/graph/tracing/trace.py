@@ -16,7 +16,7 @@ from ember_ml.graph.core import Graph, Node, Value
 from ember_ml.graph.tracing import carriers
 from ember_ml.graph.tracing.lines import brief_line, place, user_line
 from ember_ml.graph.tracing.operand import Array, Operand
-from ember_ml.graph.tracing.sizes import Polynomial, Size, sizes_in
+from ember_ml.graph.tracing.sizes import Polynomial, Size, plain, sizes_in
 
 __all__ = [
     "Trace",
@@ -28,6 +28,7 @@ __all__ = [
     "emit",
     "emit_many",
     "readable",
+    "size_operand",
     "tracing",
 ]
 
@@ -61,6 +62,10 @@ class Trace:
         self._made: dict[int, tuple[Operand, Value]] = {}
         # Tensors from outside by their own id.
         self.adopted: dict[int, tuple[Any, Operand]] = {}
+        # What the inputs were, by name.
+        self.examples: dict[str, Array] = {}
+        # The shapes of the results, with the sizes that vary.
+        self.results: list[tuple[int, ...]] = []
 
     # --- Values -------------------------------------------------------------------------------
 
@@ -106,7 +111,7 @@ class Trace:
         """Add a node to the innermost graph."""
         graph = self.graphs[-1]
         made = [Value(self.graph.fresh(op), dtype, shape) for dtype, shape in outputs]
-        given = {key: value for key, value in attributes.items() if value is not None}
+        given = {key: _written(value) for key, value in attributes.items() if value is not None}
         where = place()
         node = Node(op, inputs, made, given, source=brief_line(where))
         self.places[id(node)] = where
@@ -290,6 +295,13 @@ def emit_many(
     return results
 
 
+def _written(attribute: Any) -> Any:
+    """An attribute with plain numbers: sizes of one name are equal, what is written is not."""
+    if isinstance(attribute, list | tuple):
+        return [_written(one) for one in attribute]
+    return plain(attribute) if type(attribute) is Size else attribute
+
+
 def _input(trace: Trace, x: Input, dtype: Any, carrier: Any) -> Value | None:
     if x is None or isinstance(x, Value):
         return x
@@ -374,6 +386,13 @@ def cast(x: Operand, dtype: dtypes.DType) -> Operand:
     name = types.name_of(dtype.numpy)
     value = trace.node("Cast", [trace.value(x)], [(name, dims(x.shape))], to=types.number_of(name))
     return Operand(array, x.shape, value[0])
+
+
+def size_operand(size: Size) -> Operand:
+    """A size as a 0-d int64 operand."""
+    trace = current()
+    made = Operand(np.array([int(size)]), (1,), trace.size(size))
+    return emit("Squeeze", [made, np.array([0])], np.array(int(size)), shape=())
 
 
 Emitter = Callable[..., Any]
