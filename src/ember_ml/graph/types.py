@@ -6,6 +6,7 @@ boundary of a graph. They go by their names; `numpy_dtype` gives what holds thei
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 import ml_dtypes
@@ -87,11 +88,10 @@ def name_of(dtype: object) -> str:
     """
     if isinstance(dtype, str) and dtype in _NUMBERS:
         return dtype
-    try:
+    found = None
+    with suppress(TypeError):
         made = np.dtype(dtype)  # type: ignore[call-overload]  # whatever NumPy takes for one
-    except TypeError:
-        made = None
-    found = "string" if made is not None and made.kind in "US" else _OF_DTYPE.get(made)
+        found = "string" if made.kind in "US" else _OF_DTYPE.get(made)
     if found is None:
         raise DTypeError(f"graphs hold no elements of type {dtype!r}; they hold {_listed()}")
     return found
