@@ -12,7 +12,15 @@ import pytest
 
 import ember_ml as em
 from ember_ml import nn, ops
-from ember_ml.errors import DomainError, EmberError, ShapeError, TraceError, UnknownKeyError
+from ember_ml.backend import selection
+from ember_ml.errors import (
+    DomainError,
+    EmberError,
+    ShapeError,
+    TraceError,
+    UnknownBackendError,
+    UnknownKeyError,
+)
 from ember_ml.graph import Graph, export
 
 onnx = pytest.importorskip("onnx")
@@ -429,3 +437,15 @@ def test_keys_of_every_kind() -> None:
     graph = export(picked, x, i)
     for got, wanted in zip(_run(graph, x, i), picked(ops.asarray(x), ops.asarray(i)), strict=True):
         _close(got, wanted)
+
+
+def test_export_does_not_depend_on_which_backends_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    export(ops.tanh, _floats(2))
+    monkeypatch.setattr(selection, "_loaded", {"numpy": selection.load("numpy")})
+    (got,) = _run(export(ops.tanh, _floats(2)), _floats(2))
+    _close(got, np.tanh(_floats(2)))
+    assert "graph" not in em.available_backends()
+    with pytest.raises(UnknownBackendError, match="built in"):
+        em.register_backend("graph", lambda: selection.load("numpy"))

@@ -42,6 +42,9 @@ ENVIRONMENT_VARIABLE = "EMBER_ML_BACKEND"
 # The order of preference; the import name whose presence tells that the engine is installed.
 _BUILT_IN = {"numpy": "numpy", "torch": "torch", "jax": "jax", "mlx": "mlx.core"}
 
+# Known by its name and never listed: em.export traces with it.
+_HIDDEN = {"graph": "ember_ml.graph.tracing.backend"}
+
 _loaders: dict[str, Loader] = {}
 _loaded: dict[str, Backend] = {}
 _lock = threading.RLock()
@@ -61,7 +64,7 @@ def backend_file() -> Path:
 
 def register_backend(name: str, loader: Loader) -> None:
     """Make a backend known; `loader()` gives its Backend when it is first used."""
-    if name in _BUILT_IN:
+    if name in _BUILT_IN or name in _HIDDEN:
         raise UnknownBackendError(f"'{name}' is built in; register yours under another name")
     with _lock:
         _loaders[name] = loader
@@ -135,6 +138,8 @@ def _load(name: str) -> Backend:
                 f"backend '{name}' is installed but its package does not import: "
                 f"{type(error).__name__}: {error}"
             ) from error
+    if name in _HIDDEN:
+        return importlib.import_module(_HIDDEN[name]).load()  # type: ignore[no-any-return]  # as above
     loader = _loaders.get(name)
     if loader is None:
         point = _entry_points().get(name)
