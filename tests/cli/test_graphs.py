@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -25,12 +24,6 @@ from ember_ml.graph import Graph
 @pytest.fixture(autouse=True)
 def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-
-
-def needs(module: str) -> None:
-    """Skip where a part of the library is not there yet; one that is broken is an error."""
-    if importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not written yet")
 
 
 def ember(*arguments: str | Path) -> Result:
@@ -120,7 +113,6 @@ class TestRun:
         assert "save as .npz" in error("run", model, "-i", x, "-i", z, "-o", tmp_path / "y.npy")
 
     def test_an_unknown_backend(self, model: Path, tmp_path: Path) -> None:
-        needs("ember_ml.graph.executors.interpreter")
         given = ("-i", tmp_path / "x.npy", "-i", tmp_path / "z.npy")
         assert "abacus" in error("run", model, *given, "--backend", "abacus")
 
@@ -130,7 +122,6 @@ class TestRun:
 
     @pytest.mark.parametrize("backend", ["numpy", "torch"])
     def test_backends(self, backend: str, model: Path, tmp_path: Path) -> None:
-        needs("ember_ml.graph.executors.interpreter")
         if backend not in em.available_backends():
             pytest.skip(f"{backend} is not installed")
         given = ("-i", tmp_path / "x.npy", "-i", tmp_path / "z.npy")
@@ -188,10 +179,6 @@ class TestExamples:
 
 
 class TestExport:
-    @pytest.fixture(autouse=True)
-    def exporting(self) -> None:
-        needs("ember_ml.graph.exporting")
-
     def test_a_saved_model(self, tmp_path: Path) -> None:
         layer = em.nn.Linear(3, 2)
         em.save(tmp_path / "model.safetensors", layer)
@@ -251,7 +238,6 @@ class TestOps:
         assert "abacus" in error("ops", "tanh", "--backend", "abacus")
 
     def test_what_can_be_exported(self) -> None:
-        needs("ember_ml.graph.exporting")
         assert op_table.exports("tanh") == "yes"
         assert op_table.exports("add") == "yes"
         assert op_table.exports("zeros") == "-"

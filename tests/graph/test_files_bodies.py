@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import numpy as np
@@ -214,8 +213,6 @@ def encoder(opset: int) -> Any:
 @pytest.mark.parametrize("opset", [17, 21])
 @pytest.mark.parametrize("backend", [None, "numpy", "torch"])
 def test_a_text_model(opset: int, backend: str | None) -> None:
-    if backend and importlib.util.find_spec("ember_ml.graph.executors.interpreter") is None:
-        pytest.skip("the ops executor is not written yet")
     if backend and backend not in em.available_backends():
         pytest.skip(f"{backend} is not installed")
     model = encoder(opset)
