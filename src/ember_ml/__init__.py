@@ -39,6 +39,7 @@ from ember_ml.errors import (
     AxisError,
     BackendMismatchError,
     BackendUnavailableError,
+    CommunicationError,
     CopyError,
     DeviceError,
     DomainError,
@@ -77,6 +78,7 @@ from ember_ml.ops import from_jax, from_mlx, from_numpy, from_torch
 if _TYPE_CHECKING:
     from ember_ml import (
         autodiff,
+        distributed,
         features,
         graph,
         io,
@@ -114,6 +116,7 @@ __all__ = [
     "AxisError",
     "BackendMismatchError",
     "BackendUnavailableError",
+    "CommunicationError",
     "CopyError",
     "DType",
     "DTypeError",
@@ -151,6 +154,7 @@ __all__ = [
     "complex64",
     "complex128",
     "custom_gradient",
+    "distributed",
     "dtypes",
     "enable_grad",
     "errors",
@@ -218,7 +222,9 @@ __all__ = [
 ]
 
 
-_LATER = frozenset("autodiff features graph memory models registry training tree webnn".split())
+_LATER = frozenset(
+    "autodiff distributed features graph memory models registry training tree webnn".split()
+)
 
 
 def __getattr__(name: str) -> _Any:

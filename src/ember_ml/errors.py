@@ -17,6 +17,7 @@
     ├── FormatError             (ValueError)   a file that is malformed or of an unknown format
     ├── UnknownKeyError         (KeyError)     a name that a file does not hold
     ├── NotFittedError          (ValueError, AttributeError)   a transformer used before fit
+    ├── CommunicationError      (ConnectionError)   a rank is gone, silent or was never there
     ├── GradientError           (RuntimeError) a gradient that does not exist, or no longer
     ├── NaNLossError            (FloatingPointError)   a loss or gradient that is NaN or infinite
     └── UnsupportedOpError      (NotImplementedError)   an op the backend has no kernel for
@@ -33,6 +34,7 @@ __all__ = [
     "AxisError",
     "BackendMismatchError",
     "BackendUnavailableError",
+    "CommunicationError",
     "CopyError",
     "DTypeError",
     "DeviceError",
@@ -129,6 +131,10 @@ class NotFittedError(EmberError, ValueError, AttributeError):
 
     AttributeError, as in scikit-learn: `hasattr(pca, "components_")` tells whether it was.
     """
+
+
+class CommunicationError(EmberError, ConnectionError):
+    """Another rank is gone, does not answer, or could not be reached."""
 
 
 class GradientError(EmberError, RuntimeError):

@@ -1,0 +1,1 @@
+"""`ember launch`: processes started, watched, and started again."""

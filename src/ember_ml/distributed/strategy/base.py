@@ -1,0 +1,104 @@
+"""Strategy: how a training run is spread over processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ember_ml import ops, tree
+from ember_ml.autodiff import gradients
+from ember_ml.distributed import joining
+from ember_ml.distributed.communicator import Communicator
+from ember_ml.distributed.world import World
+from ember_ml.errors import ShapeError
+from ember_ml.nn.module import Module
+from ember_ml.tensor.core import Tensor
+
+if TYPE_CHECKING:
+    from ember_ml.training.trainer.trainer import Trainer
+
+__all__ = ["SingleDeviceStrategy", "Strategy"]
+
+
+class Strategy:
+    """What a Trainer asks of the processes it runs in: `Trainer(model, ..., strategy=strategy)`.
+
+    Batches are those of the whole job: each process takes its part of every batch, by
+    `distribute`. Losses, gradients and metrics are those of the whole batch on every process.
+    """
+
+    def __init__(self, communicator: Communicator | None = None) -> None:
+        self._communicator = communicator
+
+    @property
+    def communicator(self) -> Communicator:
+        """Who talks to the other processes; joins them where that has not been done."""
+        if self._communicator is None:
+            self._communicator = joining.initialize()
+        return self._communicator
+
+    @property
+    def num_devices(self) -> int:
+        """How many parts a batch has."""
+        return self.communicator.world_size
+
+    @property
+    def is_main(self) -> bool:
+        """True in the process that speaks for all: it prints, and writes what is written once."""
+        return self.communicator.rank == 0
+
+    def distribute(self, batch: Any) -> list[Any]:
+        """The parts of a batch, one for each rank: tensors, or trees of them, along the first axis.
+
+        Where ranks cannot divide it, the first ones have a row more; the last may have none.
+        """
+        count = self.num_devices
+        leaves, structure = tree.flatten(batch)
+        rows = {len(leaf) for leaf in leaves if getattr(leaf, "ndim", 0)}
+        if len(rows) != 1:
+            raise ShapeError(
+                f"{type(self).__name__}.distribute takes tensors with one number of rows, "
+                f"and got {sorted(rows)}"
+            )
+        sizes = part_sizes(rows.pop(), count)
+        ends = [sum(sizes[: i + 1]) for i in range(count - 1)]
+        split = [
+            ops.split(leaf, ends) if getattr(leaf, "ndim", 0) else [leaf] * count for leaf in leaves
+        ]
+        return [tree.unflatten(structure, [parts[i] for parts in split]) for i in range(count)]
+
+    # --- What a Trainer calls ---------------------------------------------------------------
+
+    def begin(self, trainer: Trainer) -> None:
+        """Before a run: join, and let every rank have the weights and the seeds of rank 0."""
+
+    def value_and_grad(
+        self, loss_of: Callable[[Any], Any], model: Module, share: Tensor | None
+    ) -> tuple[Any, Any]:
+        """`((scaled loss, aux), gradients)` of a function of the model, over the whole batch.
+
+        `share` is the part of the batch's samples that this rank has, a number from 0 to 1.
+        """
+        return gradients.value_and_grad(loss_of, has_aux=True)(model)
+
+    def agree(self, flag: bool) -> bool:
+        """True where any rank says so."""
+        return flag
+
+
+class SingleDeviceStrategy(Strategy):
+    """One process with one device: what a Trainer does by itself."""
+
+    @property
+    def communicator(self) -> Communicator:
+        """One of a single rank."""
+        if self._communicator is None:
+            from ember_ml.backend import selection
+
+            self._communicator = Communicator(World(), selection.current())
+        return self._communicator
+
+
+def part_sizes(rows: int, parts: int) -> list[int]:
+    """How many rows each part has: the first ones one more, where they do not come out even."""
+    return [rows // parts + (i < rows % parts) for i in range(parts)]
