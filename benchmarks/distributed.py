@@ -14,6 +14,7 @@ with a run of one process on the whole batch, after 20 steps.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -61,7 +62,7 @@ def weights() -> list[Any]:
     """A matrix and a vector for each layer, as nn.Linear has them: outputs by inputs."""
     draw = np.random.default_rng(1)
     found = []
-    for n, m in zip(SIZES, SIZES[1:], strict=False):
+    for n, m in itertools.pairwise(SIZES):
         found += [(draw.standard_normal((m, n)) / n**0.5).astype(np.float32)]
         found += [np.zeros(m, np.float32)]
     return found
@@ -75,7 +76,7 @@ class Ours:
 
     def __init__(self, strategy: Any = None) -> None:
         layers: list[Any] = []
-        for n, m in zip(SIZES, SIZES[1:], strict=False):
+        for n, m in itertools.pairwise(SIZES):
             layers += [nn.Linear(n, m), nn.ReLU()]
         self.model = nn.Sequential(*layers[:-1])
         for parameter, value in zip(self.model.parameters(), weights(), strict=True):
@@ -107,7 +108,7 @@ def raw_torch(rank: int, size: int) -> tuple[Step, Callable[[], list[Any]]]:
     import torch
 
     layers: list[Any] = []
-    for n, m in zip(SIZES, SIZES[1:], strict=False):
+    for n, m in itertools.pairwise(SIZES):
         layers += [torch.nn.Linear(n, m), torch.nn.ReLU()]
     model = torch.nn.Sequential(*layers[:-1])
     with torch.no_grad():
