@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes, ops
-from ember_ml.errors import UnsupportedOpError
+from ember_ml.errors import ShapeError, UnsupportedOpError
 from ember_ml.graph.executors.operators.registry import Host, operator
 from ember_ml.graph.executors.operators.shaping import axes_of
 from ember_ml.graph.executors.operators.slicing import beside
@@ -108,6 +108,8 @@ def _resized(
         ]
     else:
         raise UnsupportedOpError("Resize needs `scales` or `sizes`")
+    if min(lengths, default=0) < 0:
+        raise ShapeError(f"Resize of shape {x.shape} would give lengths of {lengths}")
     crops = coordinates == "tf_crop_and_resize"
     outside: list[tuple[int, Array]] = []
     for i, axis in enumerate(over):
@@ -135,15 +137,15 @@ def _resized(
 
 
 def _places(
-    coordinates: str, length: int, size: int, scale: Any, part: tuple[float, float], wide: Any
+    coordinates: str, length: int, size: int, factor: float, part: tuple[float, float], wide: Any
 ) -> Array:
     """Where each new element lies among the old ones."""
-    x = np.arange(size, dtype=wide)
-    scale = wide(scale)
+    x: Array = np.arange(size, dtype=wide)
+    scale = float(wide(factor))  # a plain number leaves the dtype of the array as it is
     if coordinates == "asymmetric":
         return x / scale
     if coordinates == "align_corners":
-        return x * (length - 1) / (size - 1) if size > 1 else np.zeros(size)
+        return x * (length - 1) / (size - 1) if size > 1 else x
     if coordinates == "tf_crop_and_resize":
         start, end = part
         if size > 1:
