@@ -97,6 +97,10 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "gradient-of-repeat": em.grad(lambda x: ops.sum(ops.repeat(x, 3, axis=0) ** 2)),
     "gradient-of-var": em.grad(lambda x: ops.sum(ops.var(x, axis=0) ** 2)),
     "gradient-of-std": em.grad(lambda x: ops.sum(x / ops.std(x + 1.0, axis=(0, 1)))),
+    "vmap": lambda x: ops.vmap(lambda row: ops.sum(row * row) - row)(x),
+    "vmap-whole-too": lambda x: ops.vmap(
+        lambda a, b, c: a * ops.max(b) + c, in_axes=(0, 1, None), out_axes=1
+    )(x, x.T, x[0]),
     "kl-batchmean": lambda x: ops.losses.kl_div(x, ops.softmax(x), reduction="batchmean"),
 }
 
