@@ -311,3 +311,27 @@ def test_a_convolution_between_reflections_runs_for_other_images() -> None:
         x = _floats(*shape)
         got = graph.run({"x": x})["output"]
         np.testing.assert_allclose(got, layer(ops.asarray(x)).numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("method", "aligned"),
+    [("nearest", False), *((m, a) for m in ("linear", "cubic") for a in (False, True))],
+)
+def test_images_of_all_sizes_are_resized(method: str, aligned: bool) -> None:
+    def resized(x: Any, y: Any) -> Any:
+        options = {"method": method, "align_corners": aligned}
+        return (
+            ops.resize(x, scale=(1.5, 2), **options),
+            ops.resize(x, size=(7, 1), **options),
+            ops.resize(x, size=y.shape, **options),
+        )
+
+    axes = {"x": [0, 2, 3], "y": [0]}
+    graph = export(resized, _floats(2, 3, 8, 6), _floats(5, 4), dynamic_axes=axes)
+    onnx.checker.check_model(graph.to_onnx(), full_check=True)
+    for shape in ((2, 3, 8, 6), (1, 3, 5, 9), (1, 3, 1, 1), (3, 3, 31, 64)):
+        x, y = _floats(*shape), _floats(len(shape) + 9, 4)
+        wanted = resized(ops.asarray(x), ops.asarray(y))
+        for got, other in zip(graph.run({"x": x, "y": y}).values(), wanted, strict=True):
+            assert got.shape == other.shape
+            np.testing.assert_allclose(got, other.numpy(), rtol=1e-5, atol=1e-5)

@@ -27,6 +27,7 @@ from ember_ml.graph.tracing import (
     network,
     ordering,
     reductions,
+    resampling,
     scattering,
 )
 from ember_ml.graph.tracing.lines import user_line
@@ -46,6 +47,7 @@ _EMITTERS: dict[str, Callable[..., Any]] = {
     **linearalg.EMITTERS,
     **elimination.EMITTERS,
     **network.EMITTERS,
+    **resampling.EMITTERS,
 }
 
 
