@@ -172,6 +172,7 @@ class _Export:
     def _add(
         self, name: str, array: np.ndarray[Any, Any], holder: Tensor | None, grad: bool
     ) -> None:
+        array = types.native(array)
         types.name_of(array.dtype)
         if array.dtype.kind == "c":
             raise UnsupportedOpError(
