@@ -88,6 +88,20 @@ class TestRun:
         assert "float64 came; cast it first" in error(*given)
         assert ember(*given, "--cast").exit_code == 0
 
+    def test_an_output_of_any_name_is_saved(self, tmp_path: Path) -> None:
+        graph = Graph()
+        x = graph.input("x", "float32", (2,))
+        for name in ("file", "allow_pickle", "a/b"):
+            graph.output(name, graph.add("Neg", [x], [("float32", (2,))]))
+        graph.save(tmp_path / "m.onnx")
+        np.save(tmp_path / "x.npy", np.array([1, 2.5], np.float32))
+        out = tmp_path / "y.npz"
+        result = ember("run", tmp_path / "m.onnx", "-i", tmp_path / "x.npy", "-o", out)
+        assert result.exit_code == 0, result.output
+        with np.load(out) as found:
+            assert sorted(found.files) == ["a/b", "allow_pickle", "file"]
+            assert found["file"].tolist() == [-1, -2.5]
+
     def test_types_that_npz_lacks(self, tmp_path: Path) -> None:
         graph = Graph()
         x = graph.input("x", "float32", (2,))
@@ -220,6 +234,7 @@ class TestExport:
         assert "no model" in error("export", tmp_path / "t.safetensors", "-o", out)
         assert "--shape" in error("export", "math:sin", "-o", out, "-s", "?")
         assert "all of the inputs" in error("export", "math:sin", "-o", out, "-s", "x:1", "-s", "2")
+        assert "missing a required argument: 'x'" in error("export", "math:sin", "-o", out)
 
 
 class TestOps:

@@ -449,3 +449,17 @@ def test_export_does_not_depend_on_which_backends_are_loaded(
     assert "graph" not in em.available_backends()
     with pytest.raises(UnknownBackendError, match="built in"):
         em.register_backend("graph", lambda: selection.load("numpy"))
+
+
+@pytest.mark.parametrize("names", [["q", "q"], ["", "b"], [1, 2], "ab"])
+def test_names_are_different_texts(names: Any) -> None:
+    for word in ("input_names", "output_names"):
+        with pytest.raises(DomainError, match=word):
+            export(lambda a, b: (a, b), ops.ones(2), ops.ones(2), **{word: names})
+
+
+@pytest.mark.parametrize("axes", [3, "batch", {"a": "n"}, {"a": {"zero": "n"}}, {"a": {0: None}},
+                                  {"a": {0: ""}}, {"a": {True: "n"}}, {"a": {0: 3}}])  # fmt: skip
+def test_dynamic_axes_of_another_form(axes: Any) -> None:
+    with pytest.raises(DomainError, match="dynamic_axes"):
+        export(lambda a: a * 2.0, ops.ones((2, 2)), dynamic_axes=axes)

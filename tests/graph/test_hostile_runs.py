@@ -186,3 +186,25 @@ def test_names_do_not_talk_to_a_terminal() -> None:
         load_onnx(made)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 1000
+
+
+def _expanded(sides: list[int]) -> Any:
+    node = helper.make_node("Expand", ["x", "s"], ["y"])
+    shape = helper.make_tensor("s", TensorProto.INT64, [len(sides)], sides)
+    graph = helper.make_graph([node], "g", [info("x")], [info("y")], [shape])
+    return load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+
+
+def test_what_no_memory_holds_is_an_error(backend: str) -> None:
+    """A view of one number has no limit; a copy of it has."""
+    with pytest.raises(EmberError, match="Expand"):
+        _expanded([2**40, 2**10]).run({"x": np.ones(1, np.float32)}, backend=backend)
+
+
+def test_lengths_below_zero(backend: str) -> None:
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"])
+    scales = helper.make_tensor("s", TensorProto.FLOAT, [2], [1.0, -1.0])
+    graph = helper.make_graph([node], "g", [info("x")], [info("y")], [scales])
+    made = load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+    with pytest.raises(EmberError, match="Resize"):
+        made.run({"x": np.ones((2, 2), np.float32)}, backend=backend)

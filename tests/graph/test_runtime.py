@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from ember_ml.errors import (
     UnknownKeyError,
     UnsupportedOpError,
 )
-from ember_ml.graph import Graph
+from ember_ml.graph import Graph, export
 from ember_ml.graph import types as element_types
 from ember_ml.graph.executors import make_program, runtime
 from ember_ml.graph.executors.runtime import RuntimeProgram
@@ -271,3 +273,27 @@ class TestErrors:
         assert graph.run({"x": [[[1, 2, 3]]]})["y"].tolist() == [[[1, 2, 3]]]
         with pytest.raises(UnsupportedOpError, match=r"Conv 'first'.*opset 9"):
             make_program(graph, "numpy")
+
+
+@pytest.mark.parametrize("executor", [None, "numpy", "torch"])
+def test_bytes_in_another_order_are_numbers_all_the_same(executor: str | None) -> None:
+    turned = np.array([1, 2.5], ">f4")
+    graph = Graph("sum")
+    x = graph.input("x", "float32", (2,))
+    two = graph.constant(np.array([2, 4], ">f4"))
+    graph.output("y", graph.add("Add", [x, two], [("float32", (2,))]))
+    assert graph.run({"x": turned}, backend=executor)["y"].tolist() == [3, 6.5]
+    exported = export(lambda x: x + turned, turned)
+    assert exported.run({"x": turned}, backend=executor)["output"].tolist() == [2, 5]
+
+
+def test_a_graph_that_ran_is_copied_and_pickled() -> None:
+    graph = doubling()
+    feeds = {"x": np.array([1, 2], np.float32)}
+    graph.run(feeds)
+    graph.run(feeds, backend="numpy")
+    for other in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        assert other.run(feeds)["y"].tolist() == [2, 4]
+        other.output("z", other.nodes[0].outputs[0])
+        assert list(other.run(feeds)) == ["y", "z"]
+    assert list(graph.run(feeds)) == ["y"]

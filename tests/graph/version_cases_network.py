@@ -198,6 +198,17 @@ def _images() -> Iterator[VersionCase]:
             (2,),
             attributes={"nearest_mode": rule},
         )
+    # Factors that float32 does not hold: which element is nearest, and how many there are.
+    for rule in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
+        for way in ("asymmetric", "half_pixel"):
+            yield VersionCase(
+                "Resize",
+                13,
+                f"uneven-{rule}-{way}",
+                (_f(1, 1, 10, 30), None, np.array([1, 1, 0.7, 1.2], np.float32)),
+                (2,),
+                attributes={"nearest_mode": rule, "coordinate_transformation_mode": way},
+            )
     yield VersionCase("Upsample", 9, "nearest", (_IMAGE, np.array([1, 1, 2, 3], np.float32)), (1,))
     yield VersionCase(
         "Upsample",

@@ -6,8 +6,10 @@ import importlib
 import os
 import sys
 import time
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature as signature_of
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -205,8 +207,16 @@ def _save(console: Console, path: Path, results: dict[str, Array]) -> None:
         if path.suffix == ".npy":
             np.save(file, next(iter(kept.values())))
         else:
-            np.savez(file, **kept)
+            _write_npz(file, kept)
     console.print(f"saved {escape(str(path))}", soft_wrap=True)
+
+
+def _write_npz(file: Any, arrays: dict[str, Array]) -> None:
+    """What np.savez writes; an output may be called 'file', which np.savez takes for its own."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)
 
 
 # --- Looking --------------------------------------------------------------------------------
@@ -334,6 +344,7 @@ def export(
     names = [one.name for one in examples]
     if any(names) and not all(names):
         raise DomainError("--shape: name all of the inputs, or none")
+    _require_examples(target, function, len(examples))
     options: dict[str, Any] = {"input_names": names} if any(names) else {}
     axes = {one.name or place: one.axes() for place, one in enumerate(examples) if one.axes()}
     if axes:
@@ -347,6 +358,21 @@ def export(
     console.print(
         f"saved {escape(str(output))}, {size_text(output.stat().st_size)}", soft_wrap=True
     )
+
+
+def _require_examples(target: str, function: Any, count: int) -> None:
+    """Raise where there are too few shapes for a function, or too many."""
+    takes = getattr(function, "forward", function)
+    try:
+        signature = signature_of(takes)
+    except (TypeError, ValueError):  # of builtins
+        return
+    try:
+        signature.bind(*[None] * count)
+    except TypeError as error:
+        raise DomainError(
+            f"'{target}' takes {signature}, and {count} --shape came: {error}"
+        ) from error
 
 
 def _filled(one: Example) -> Any:

@@ -116,6 +116,10 @@ class Graph:
         made = ", ".join(f"{x.name}: {x.dtype}{_shown(x.shape)}" for x in self.outputs)
         return f"<Graph {self.name!r}: {len(self.nodes)} nodes, ({given}) -> ({made})>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or a graph in another process, is made ready there."""
+        return {**self.__dict__, "_programs": {}}
+
     # --- Building -----------------------------------------------------------------------------
 
     def input(self, name: str, dtype: str, shape: Shape | None) -> Value:
@@ -127,7 +131,7 @@ class Graph:
 
     def constant(self, data: Any, name: str = "") -> Value:
         """A value that is known already; its memory is kept, not copied."""
-        array = np.asarray(data)
+        array = types.native(np.asarray(data))
         return Value(self.fresh(name or "constant"), types.name_of(array.dtype), array.shape, array)
 
     def add(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,6 +26,7 @@ from ember_ml.errors import (
 from ember_ml.graph import types
 from ember_ml.graph.core import Graph
 from ember_ml.graph.tracing import guarding
+from ember_ml.graph.tracing.arguments import argument_names, axes_of, name_of, require_names
 from ember_ml.graph.tracing.backend import graph_backend, ratio_operand
 from ember_ml.graph.tracing.installing import (
     host,
@@ -93,6 +93,8 @@ def export(
     """
     if not callable(function):
         raise TraceError(f"em.export takes a function or a model, not {type(function).__name__}")
+    for word, given in (("input_names", input_names), ("output_names", output_names)):
+        require_names(word, given)
     made = _Export(function, examples, kwargs or {}, input_names, output_names, name, train)
     with _LOCK:
         return made.run(dynamic_axes)
@@ -128,12 +130,12 @@ class _Export:
     ) -> None:
         self._function = function
         self._is_module = bool(getattr(function, "_is_module", False))
-        self._name = name or _name_of(function)
+        self._name = name or name_of(function)
         self._train = train
         self._output_names = output_names
         self._leaves: list[Any] = []
         self._keywords = list(kwargs)
-        self._arguments = [*_argument_names(function, len(examples)), *self._keywords]
+        self._arguments = [*argument_names(function, len(examples)), *self._keywords]
         self._inputs: list[_Input] = []
         self._structure: Any = None
         self._gather((*examples, *kwargs.values()), input_names)
@@ -170,6 +172,7 @@ class _Export:
     def _add(
         self, name: str, array: np.ndarray[Any, Any], holder: Tensor | None, grad: bool
     ) -> None:
+        array = types.native(array)
         types.name_of(array.dtype)
         if array.dtype.kind == "c":
             raise UnsupportedOpError(
@@ -189,6 +192,10 @@ class _Export:
         """Write the names of sizes to the inputs; gives the example's size of each."""
         if dynamic_axes is None:
             return {}
+        if isinstance(dynamic_axes, str) or not isinstance(dynamic_axes, Mapping | Sequence):
+            raise DomainError(
+                f"em.export: dynamic_axes is {dynamic_axes!r}; give {{input: {{axis: 'size'}}}}"
+            )
         pairs = (
             dynamic_axes.items()
             if isinstance(dynamic_axes, Mapping)
@@ -206,7 +213,7 @@ class _Export:
                     f"em.export: dynamic_axes names the input {key!r}; there are "
                     f"{', '.join(known) or 'none'}"
                 )
-            for axis, size in _axes_of(one.name, axes):
+            for axis, size in axes_of(one.name, axes):
                 ndim = one.example.ndim
                 if not -ndim <= axis < ndim:
                     raise ShapeError(
@@ -256,7 +263,7 @@ class _Export:
             small = self._trace(ones)
         except Exception:  # the function, whatever it raises, does not take such sizes
             return
-        guarding.require_shapes(trace, small, ones)
+        guarding.require_results(trace, small, ones)
 
     def _trace(self, sizes: dict[str, int]) -> Trace:
         try:
@@ -441,39 +448,3 @@ def _of_length(array: np.ndarray[Any, Any], axis: int, side: int) -> np.ndarray[
         return np.zeros([side if i == axis else n for i, n in enumerate(array.shape)], array.dtype)
     made: np.ndarray[Any, Any] = np.take(array, np.arange(side) % array.shape[axis], axis=axis)
     return made
-
-
-def _axes_of(name: str, axes: Any) -> list[tuple[int, str]]:
-    if isinstance(axes, Mapping):
-        return [(int(axis), str(size)) for axis, size in axes.items()]
-    if isinstance(axes, str) or not isinstance(axes, Sequence):
-        raise DomainError(
-            f"em.export: dynamic_axes of '{name}' is {axes!r}; give {{axis: 'size'}}, a list of "
-            f"axes, or a list of names with None for axes that stay"
-        )
-    if all(isinstance(axis, int) for axis in axes):
-        return [(axis, f"{name}_{axis}") for axis in axes]
-    return [(axis, str(size)) for axis, size in enumerate(axes) if size is not None]
-
-
-def _name_of(function: Any) -> str:
-    found = getattr(function, "__name__", None) or type(function).__name__
-    return "graph" if found == "<lambda>" else str(found)
-
-
-def _argument_names(function: Any, count: int) -> list[str]:
-    """What the arguments are called."""
-    target = getattr(function, "forward", None) if getattr(function, "_is_module", False) else None
-    try:
-        parameters = list(inspect.signature(target or function).parameters.values())
-    except (TypeError, ValueError):  # builtins
-        parameters = []
-    names: list[str] = []
-    for one in parameters:
-        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
-            names.append(one.name)
-        elif one.kind is one.VAR_POSITIONAL:
-            names += [f"{one.name}_{i}" for i in range(max(count - len(names), 0))]
-            break
-    names += [f"input_{i}" for i in range(len(names), count)]
-    return names

@@ -14,7 +14,7 @@ import numpy as np
 
 from ember_ml.errors import DTypeError
 
-__all__ = ["BITS", "NAMES", "name_of", "number_of", "numpy_dtype", "type_name"]
+__all__ = ["BITS", "NAMES", "name_of", "native", "number_of", "numpy_dtype", "type_name"]
 
 # By ONNX's TensorProto.DataType.
 NAMES: Final[dict[int, str]] = {
@@ -78,6 +78,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     dtype('float32')
     """
     return _DTYPES[_known(name)]
+
+
+def native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array whose bytes are in the order of this machine: engines do not ask."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def name_of(dtype: object) -> str:

@@ -304,6 +304,13 @@ def linspace(
     wanted = default if dtype is None else dtypes.to_dtype(dtype)
     if is_complex and not wanted.is_complex:
         raise DTypeError(f"ops.linspace from {start} to {stop} needs a complex dtype, not {wanted}")
+    if type(count) is not int and not is_complex:
+        # A size that varies, in a function that is exported.
+        run = dtypes.float64 if wanted.is_integer else wanted
+        places = arange(count, dtype=run, device=device)
+        last = places[-1:] if endpoint else places[-1:] + 1
+        # A single point is the start.
+        return convert.cast(places / (last + (last == 0)) * (stop - start) + start, wanted)
     with np.errstate(all="ignore"):
         values = np.linspace(start, stop, count, endpoint=endpoint)
     return _host(values, wanted, device)
@@ -326,6 +333,10 @@ def eye(
     """
     rows = shape_of("eye", n_rows)[0]
     columns = rows if n_cols is None else shape_of("eye", n_cols)[0]
+    if type(rows) is not int or type(columns) is not int:
+        # Sizes that vary, in a function that is exported.
+        down, along = arange(rows, device=device), arange(columns, device=device)
+        return convert.cast(down[:, None] + k == along, _float(dtype))
     return _host(np.eye(rows, columns, k=k), _float(dtype), device)
 
 

@@ -438,5 +438,5 @@ def kl_div(
     losses = elementwise.multiply(chance, elementwise.subtract(own, logs))
     if reduction != "batchmean":
         return reduced(losses, reduction, dtype)
-    count = float(losses.shape[0]) if losses.ndim else 1.0
+    count = losses.shape[0] if losses.ndim else 1
     return convert.cast(elementwise.divide(reductions.sum(losses), count), dtype)

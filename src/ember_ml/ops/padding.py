@@ -14,7 +14,7 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, DTypeError, ShapeError
-from ember_ml.ops import elementwise, manipulation, reduction, searching
+from ember_ml.ops import creation, elementwise, indexing, manipulation, reduction, searching
 from ember_ml.ops.axes import axis_of
 from ember_ml.ops.fitting import beside, fitting, take_static
 from ember_ml.ops.registry import op
@@ -83,15 +83,20 @@ def _widths(given: Any, ndim: int) -> list[tuple[int, int]]:
             pair = width if isinstance(width, tuple | list) else (width, width)
             chosen[axis_of("pad", axis, ndim)] = (pair[0], pair[1])
         given = chosen if ndim else 0
-    widths = _pairs("pad_width", given, ndim)
+    widths = _pairs("pad_width", given, ndim, whole=True)
     if any(not isinstance(n, int | np.integer) for pair in widths for n in pair):
         raise DTypeError(f"ops.pad takes integer widths, not {given!r}")
     if any(n < 0 for pair in widths for n in pair):
         raise DomainError(f"ops.pad got pad_width {given!r}; a width is not negative")
-    return [(int(before), int(behind)) for before, behind in widths]
+    return [(_plain(before), _plain(behind)) for before, behind in widths]
 
 
-def _pairs(name: str, given: Any, ndim: int) -> list[tuple[Any, Any]]:
+def _plain(width: Any) -> int:
+    """A Python number; a size that varies, in a function that is exported, stays one."""
+    return width if isinstance(width, int) and type(width) is not bool else int(width)
+
+
+def _pairs(name: str, given: Any, ndim: int, *, whole: bool = False) -> list[tuple[Any, Any]]:
     """A pair for each axis: of one value, of one pair, or of a list of them."""
     if given is None:
         return [(None, None)] * ndim
@@ -101,6 +106,8 @@ def _pairs(name: str, given: Any, ndim: int) -> list[tuple[Any, Any]]:
         given = given.tolist()
     try:
         array = np.array(given)
+        if whole and array.dtype.kind in "iu":  # sizes that vary are more than their numbers
+            array = np.array(given, dtype=object)
         spread = np.broadcast_to(array, (ndim, 2)).tolist()
     except ValueError:
         raise ShapeError(
@@ -177,8 +184,26 @@ def _around(x: Tensor, axis: int, before: Tensor, behind: Tensor) -> Tensor:
 
 
 def _repeat(x: Tensor, axis: int, width: tuple[int, int], mode: str) -> Tensor:
+    if type(x.shape[axis]) is not int:
+        return indexing.take(x, _places(x.shape[axis], width, mode), axis=axis)
     # Padding the numbers of the elements tells which elements come.
     return take_static(x, np.pad(np.arange(x.shape[axis]), width, mode), axis)  # type: ignore[call-overload]  # a mode that is a variable
+
+
+def _places(side: int, width: tuple[int, int], mode: str) -> Tensor:
+    """Which elements come, of an axis whose length varies in a function that is exported."""
+    places = creation.arange(-width[0], side + width[1])
+    if mode == "edge":
+        return elementwise.clip(places, 0, side - 1)
+    if mode == "wrap":
+        return elementwise.remainder(places, side)
+    # There and back. A single element comes again and again.
+    last = 2 * side - 2 if mode == "reflect" else 2 * side - 1
+    period: Any = (
+        last + 1 if mode == "symmetric" else elementwise.maximum(last, creation.asarray(1))
+    )
+    rest = elementwise.remainder(places, period)
+    return elementwise.minimum(rest, elementwise.subtract(last, rest))
 
 
 def _odd(x: Tensor, axis: int, width: tuple[int, int], mode: str) -> Tensor:

@@ -17,6 +17,8 @@ from ember_ml.typing import TensorLike
 
 __all__: list[str] = ["pixel_shuffle", "pixel_unshuffle", "resize"]
 
+# Halves, quarters and so on: of tenths, a float holds no fraction of small numbers.
+_PARTS = 1024
 _LINEAR = ("linear", "bilinear", "trilinear")
 _METHODS = ("nearest", *_LINEAR, "cubic", "bicubic")
 
@@ -71,10 +73,18 @@ def _sizes(spatial: tuple[int, ...], size: Any, scale: Any) -> tuple[int, ...]:
         raise ShapeError(f"ops.resize got {len(given)} scales for {len(spatial)} spatial axes")
     if not all(isinstance(one, int | float) for one in given):
         raise DTypeError(f"ops.resize takes numbers as scale, not {scale!r}")
-    sizes = tuple(math.floor(side * one) for side, one in zip(spatial, given, strict=True))
+    sizes = tuple(_scaled(side, one) for side, one in zip(spatial, given, strict=True))
     if any(one < 1 for one in sizes):
         raise DomainError(f"ops.resize got scale={scale} for {spatial}, which leaves nothing")
     return sizes
+
+
+def _scaled(side: int, scale: float) -> int:
+    if type(side) is not int:  # a size that varies, in a function that is exported
+        above, below = float(scale).as_integer_ratio()
+        if below <= _PARTS:
+            return side * above // below
+    return math.floor(side * scale)
 
 
 @op(accepts=ANY, standard=False)

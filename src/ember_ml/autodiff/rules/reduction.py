@@ -46,7 +46,7 @@ def _var(
     g: Tensor, y: Any, x: Tensor, axes: tuple[int, ...], correction: float, keepdims: bool
 ) -> Tensor:
     free = _count(x, axes) - correction
-    share = binary("multiply", g, 2.0 / free if free > 0 else math.nan)
+    share = binary("multiply", g, 2 / free if free > 0 else math.nan)
     centred = binary("subtract", x, reduce("mean", x, axes, True))
     return binary("multiply", centred, spread(share, x, axes, keepdims))
 

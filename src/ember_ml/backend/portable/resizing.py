@@ -11,12 +11,12 @@ import numpy as np
 from ember_ml.backend.contract import Kernel, Kernels, NativeArray
 from ember_ml.backend.portable.windows import nothing, own
 
-__all__ = ["KERNELS", "nearest", "shares_of"]
+__all__ = ["CUBIC", "KERNELS", "nearest", "resample", "shares_of"]
 
 Table = np.ndarray[Any, Any]
 
 # The slope of the cubic between two values, as in PyTorch and most image programs.
-_CUBIC: Final = -0.75
+CUBIC: Final = -0.75
 
 
 def nearest(side: int, size: int) -> Table:
@@ -46,8 +46,8 @@ def shares_of(side: int, size: int, method: str, align: bool) -> tuple[Table, Ta
 
 
 def _cubic(distance: Table) -> Table:
-    near = ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance**2 + 1
-    far = ((_CUBIC * distance - 5 * _CUBIC) * distance + 8 * _CUBIC) * distance - 4 * _CUBIC
+    near = ((CUBIC + 2) * distance - (CUBIC + 3)) * distance**2 + 1
+    far = ((CUBIC * distance - 5 * CUBIC) * distance + 8 * CUBIC) * distance - 4 * CUBIC
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
 
 

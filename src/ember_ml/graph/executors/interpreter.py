@@ -128,7 +128,9 @@ class Frame:
             if step is not None:
                 _name_node(error, step.node)
             raise
-        except MemoryError:
+        except MemoryError as error:
+            if step is not None:
+                error.add_note(f"in {described(step.node)}")
             raise
         except Exception as error:
             # An operator that is given what it is not made for, as a file can ask for.
@@ -230,13 +232,22 @@ class OpsProgram(Program):
             value = slots[slot]
             if value is None:
                 raise DomainError(f"graph '{self._graph.name}': no node makes the output '{name}'")
-            # Nobody's write to an output may change an input, a constant or another output.
-            if value._spec.backend is not self._backend:
-                value = convert.to_backend(value, self._backend, True if aliased else None)
-            elif aliased:
-                value = value.copy()
-            results[name] = value
+            results[name] = self._given(name, value, aliased)
         return results
+
+    def _given(self, name: str, value: Tensor, aliased: bool) -> Tensor:
+        """An output on the backend. No write to it changes an input, a constant or another one."""
+        try:
+            if value._spec.backend is not self._backend:
+                return convert.to_backend(value, self._backend, True if aliased else None)
+            return value.copy() if aliased else value
+        except (EmberError, MemoryError):
+            raise
+        except Exception as error:  # a view of one number can be larger than any memory
+            raise DomainError(
+                f"graph '{self._graph.name}': the output '{plain(name)}' of shape {value.shape} "
+                f"cannot be made: {error}"
+            ) from error
 
     def _fed(self, value: Any, stays: bool) -> Tensor:
         if isinstance(value, Tensor):

@@ -55,7 +55,7 @@ def _fed(graph: Graph, asked: Value | None, value: Any) -> Any:
             return convert.wrap(value, home)
         if not hasattr(value, "dtype"):
             return _listed(graph, asked, value)
-    made = np.asarray(value)
+    made = types.native(np.asarray(value))
     return made.astype(object) if made.dtype.kind == "U" else made
 
 

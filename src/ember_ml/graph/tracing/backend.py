@@ -13,6 +13,7 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend import portable, selection
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
+from ember_ml.backend.numpy.network import WIDE
 from ember_ml.dtypes import DType
 from ember_ml.errors import UnsupportedOpError
 from ember_ml.graph.tracing import (
@@ -26,6 +27,7 @@ from ember_ml.graph.tracing import (
     network,
     ordering,
     reductions,
+    resampling,
     scattering,
 )
 from ember_ml.graph.tracing.lines import user_line
@@ -45,6 +47,7 @@ _EMITTERS: dict[str, Callable[..., Any]] = {
     **linearalg.EMITTERS,
     **elimination.EMITTERS,
     **network.EMITTERS,
+    **resampling.EMITTERS,
 }
 
 
@@ -93,6 +96,10 @@ class GraphBackend(Backend):
             emitter = complexes.EMITTERS.get(name)
             if name in complexes.MOVES:
                 emitter = self._of_parts(name)
+        # Several nodes in a row: squares and exponents of 16-bit floats would overflow between.
+        widens = name in WIDE and dtype in (dtypes.float16, dtypes.bfloat16)
+        if widens and name == "scaled_dot_product_attention":
+            emitter = None
 
         def kernel(*args: Any, **named: Any) -> NativeArray:
             if _all_known(args):
@@ -105,6 +112,10 @@ class GraphBackend(Backend):
                 raise UnsupportedOpError(
                     f"em.export: ops.{name} has no form in ONNX{_reason(name)}{user_line()}"
                 )
+            if widens:
+                single = self.entry(self.spec(dtypes.float32), name)[0]
+                wide = [_cast_of(x, dtype, dtypes.float32) for x in args]
+                return _cast_of(single(*wide, **named), dtypes.float32, dtype)
             return written(kernels, *args, **named)
 
         return kernel
@@ -236,6 +247,13 @@ def _shadow(x: Any) -> Any:
     if isinstance(x, tuple) and any(isinstance(one, Operand) for one in x):
         return tuple(_shadow(one) for one in x)
     return x
+
+
+def _cast_of(x: Any, old: DType, new: DType) -> Any:
+    """Operands of a dtype in another one; everything else as it is."""
+    if isinstance(x, tuple | list) and any(isinstance(one, Operand) for one in x):
+        return type(x)(_cast_of(one, old, new) for one in x)
+    return cast(x, new) if isinstance(x, Operand) and x.dtype == old.numpy else x
 
 
 def eager_of(kernel: Kernel) -> Kernel:

@@ -17,12 +17,14 @@ from ember_ml.graph.tracing.lines import text_of
 from ember_ml.graph.tracing.sizes import valued
 from ember_ml.graph.tracing.trace import Trace
 
-__all__ = ["ENOUGH", "other_sizes", "require_same", "require_shapes"]
+__all__ = ["ENOUGH", "other_sizes", "require_results", "require_same"]
 
 
 # How many other traces a graph is compared with: some code asks whether a size is even, or fits
 # a multiple, so one kind of size is not enough.
 ENOUGH: Final = 2
+# How far results of graphs of another form may be apart, by the largest of them.
+_ROUNDING: Final = 1e-2
 
 
 def other_sizes(first: dict[str, int]) -> Iterator[dict[str, int]]:
@@ -57,14 +59,18 @@ class _Pairs:
         )
 
 
+def _joined(first: Trace, second: Trace) -> _Pairs:
+    pairs = _Pairs()
+    for a, b in zip(first.graph.inputs, second.graph.inputs, strict=True):
+        pairs.join(a, b)
+    return pairs
+
+
 def require_same(
     first: Trace, second: Trace, sizes: dict[str, int], others: dict[str, int]
 ) -> None:
     """Raise TraceError where two traces of a function differ by more than names."""
-    pairs = _Pairs()
-    for a, b in zip(first.graph.inputs, second.graph.inputs, strict=True):
-        pairs.join(a, b)
-    found = _difference(first.graph, second.graph, pairs)
+    found = _difference(first.graph, second.graph, _joined(first, second))
     if found is None:
         return
     nodes, what = found
@@ -78,12 +84,47 @@ def require_same(
     )
 
 
-def require_shapes(first: Trace, small: Trace, sizes: dict[str, int]) -> None:
-    """Raise TraceError where results have other shapes for small sizes than the graph gives.
+def require_results(first: Trace, small: Trace, sizes: dict[str, int]) -> None:
+    """Raise TraceError where results for small sizes are others than the graph gives.
 
     Some code goes another way where a size is one, or less than that of a window. It may do so as
-    long as the results are the same.
+    long as the results are the same: where the two graphs differ, both are run.
     """
+    _require_shapes(first, small, sizes)
+    if _difference(first.graph, small.graph, _joined(first, small)) is None:
+        return
+    if _loops(first.graph) or _loops(small.graph):  # which might not end for made-up values
+        return
+    try:
+        found, wanted = (x.graph.run(small.examples, backend="numpy") for x in (first, small))
+    except EmberError:  # an error at run time is not silent
+        return
+    for value, got, other in zip(first.graph.outputs, found.values(), wanted.values(), strict=True):
+        if not _near(got.numpy(), other.numpy()):
+            raise TraceError(
+                f"em.export: the graph would not hold for all sizes: with {sizes} the output "
+                f"'{value.name}' has other values; leave the axis out of dynamic_axes, or write "
+                f"code that is the same for all sizes"
+            )
+
+
+def _near(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> bool:
+    """Whether values are the same but for rounding."""
+    if wanted.dtype.kind in "biu":
+        return bool(np.array_equal(got, wanted))
+    a, b = got.astype(np.float64), wanted.astype(np.float64)
+    whole = np.isfinite(a) & np.isfinite(b)
+    if (np.isfinite(a) != np.isfinite(b)).any():
+        return False
+    scale = np.abs(b[whole]).max(initial=0.0)
+    return bool((np.abs(a[whole] - b[whole]) <= _ROUNDING * scale).all())
+
+
+def _loops(graph: Graph) -> bool:
+    return any(node.op == "Loop" or any(map(_loops, node.subgraphs())) for node in graph.nodes)
+
+
+def _require_shapes(first: Trace, small: Trace, sizes: dict[str, int]) -> None:
     found = [tuple(valued(side, sizes) for side in shape) for shape in first.results]
     if any(None in shape for shape in found):  # only nodes can tell
         try:

@@ -23,7 +23,8 @@ _LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def product(x: Operand, y: Operand) -> Operand:
     """x @ y."""
     shape = _product_shape(x.shape, y.shape)
-    array = np.matmul(x.shadow, y.shadow)
+    # NumPy multiplies bfloat16 in float32, and leaves the result so.
+    array = np.matmul(x.shadow, y.shadow).astype(x.dtype, copy=False)
     if any(type(side) is not Size and not side for side in (*x.shape, *y.shape)):
         # Sums of nothing, which ONNX Runtime refuses for stacks of matrices.
         return expanded(constant(np.zeros((), x.dtype)), shape or array.shape)

@@ -223,6 +223,17 @@ def pad_with(eager: Any, x: Operand, widths: Any, value: float) -> Operand:
     return padded(x, widths, value)
 
 
+def repeat(eager: Any, x: Operand, counts: Any, axis: int) -> Any:
+    """As often for all elements of an axis whose length varies: copies beside each, joined."""
+    side = x.shape[axis]
+    if type(side) is not Size or np.size(counts) != 1:
+        return NotImplemented
+    times = int(np.reshape(counts, ()))
+    before, behind = x.shape[:axis], x.shape[axis + 1 :]
+    wide = expanded(unsqueezed(x, [axis + 1]), (*before, side, times, *behind))
+    return reshaped(wide, (*before, side * times, *behind))
+
+
 def accumulate_at(eager: Any, x: Operand, key: tuple[slice, ...], part: Operand) -> Operand:
     """`x[key] += part` for slices that run forwards."""
     starts, steps = [], []
@@ -243,6 +254,7 @@ EMITTERS: Final[dict[str, Callable[..., Any]]] = {
     "reshape": reshape,
     "broadcast_to": broadcast_to,
     "filled": filled,
+    "repeat": repeat,
     "permute_dims": permute_dims,
     "matrix_transpose": matrix_transpose,
     "expand_dims": expand_dims,

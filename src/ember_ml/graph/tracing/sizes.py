@@ -59,17 +59,23 @@ class Size(int):
     # --- Arithmetic ---------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return Ratio.of("Add", self, other)
         return _made(self, other, int.__add__, _sum)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return Ratio.of("Sub", self, other)
         return _made(self, other, int.__sub__, _difference)
 
     def __rsub__(self, other: Any) -> Any:
         return _made(other, self, int.__sub__, _difference)
 
     def __mul__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return Ratio.of("Mul", self, other)
         return _made(self, other, int.__mul__, _product)
 
     __rmul__ = __mul__

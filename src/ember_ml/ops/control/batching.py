@@ -15,6 +15,7 @@ from ember_ml.backend.contract import Backend
 from ember_ml.errors import AxisError, DomainError, ShapeError
 from ember_ml.ops import dispatch, manipulation
 from ember_ml.ops.axes import broadcast, integer_of
+from ember_ml.ops.control.scanning import map_fn
 from ember_ml.ops.control.trees import (
     Branch,
     Rows,
@@ -116,16 +117,37 @@ def _loop(
         example = [_example(t, axis) for t, axis in zip(tensors, axes, strict=True)]
         rows.add_flat(branch.run(example), branch.structure)
         return rows.columns()
-    columns: list[Any] = []
+    fronts: list[Tensor | None] = []
     for t, axis in zip(tensors, axes, strict=True):
         front = t if axis in (None, 0) else manipulation.moveaxis(t, axis, 0)
-        columns.append(None if axis is None else rows_of(front))
+        fronts.append(None if axis is None else front)
+    if type(size) is not int:  # one that varies, in a function that is exported
+        return _mapped(branch, tensors, fronts)
+    columns: list[Any] = [None if front is None else rows_of(front) for front in fronts]
     for i in range(size):
         row = [
             t if column is None else column[i] for t, column in zip(tensors, columns, strict=True)
         ]
         rows.add_flat(branch.run(row), branch.structure)
     return rows.columns()
+
+
+def _mapped(
+    branch: Branch, tensors: Sequence[Tensor], fronts: Sequence[Tensor | None]
+) -> list[Tensor]:
+    """The function on one row after the other, by a loop of the engine."""
+
+    def one(rows: list[Tensor]) -> list[Tensor]:
+        waiting = iter(rows)
+        return branch.run(
+            [
+                t if front is None else next(waiting)
+                for t, front in zip(tensors, fronts, strict=True)
+            ]
+        )
+
+    found: list[Tensor] = map_fn(one, [front for front in fronts if front is not None])
+    return found
 
 
 def _example(t: Tensor, axis: int | None) -> Tensor:

@@ -29,6 +29,11 @@ def diagonal(x: TensorLike, /, *, offset: int = 0) -> Tensor:
     shift = integer_of("linalg.diagonal", offset, "offset")
     first, second = max(-shift, 0), max(shift, 0)
     count = max(min(rows - first, columns - second), 0)
+    if type(count) is not int:  # one that varies, in a function that is exported
+        from ember_ml.ops import creation  # which makes triangles by ops of this folder
+
+        places = creation.arange(count)
+        return tensor[(..., places + first, places + second)]
     steps = range(count)
     return tensor[(..., [first + i for i in steps], [second + i for i in steps])]
 
@@ -85,7 +90,12 @@ def diag_embed(x: TensorLike, /, offset: int = 0, *, axis1: int = -2, axis2: int
         tensor = manipulation.concat([tensor, like], axis=-1)
     # Above the diagonal an element knows its row, below it its column.
     spread = manipulation.expand_dims(tensor, -1 if shift > 0 else -2)
-    on = constant(np.eye(side, k=shift, dtype=bool), tensor)
+    if type(side) is int:
+        on = constant(np.eye(side, k=shift, dtype=bool), tensor)
+    else:  # one that varies, in a function that is exported
+        from ember_ml.ops import creation
+
+        on = creation.eye(side, k=shift, dtype="bool")
     zero = constant(np.zeros((), tensor.dtype.numpy), tensor)
     return manipulation.moveaxis(where(on, spread, zero), (-2, -1), (rows, columns))
 

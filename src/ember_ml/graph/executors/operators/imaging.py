@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes, ops
-from ember_ml.errors import UnsupportedOpError
+from ember_ml.errors import ShapeError, UnsupportedOpError
 from ember_ml.graph.executors.operators.registry import Host, operator
 from ember_ml.graph.executors.operators.shaping import axes_of
 from ember_ml.graph.executors.operators.slicing import beside
@@ -17,6 +17,8 @@ from ember_ml.tensor.core import Tensor
 __all__ = ["sampled"]
 
 Array = np.ndarray[Any, Any]
+# How near to a half counts as one, as in ONNX Runtime: 7.4999995 is what float32 makes of 7.5.
+_A_HALF = 1e-6
 
 # --- Resizing -----------------------------------------------------------------------------------
 
@@ -99,9 +101,15 @@ def _resized(
             lengths = [int(np.floor(factor * x.shape[axis] + 0.5)) for axis in over]
     elif scales is not None and scales.size:
         factors = [float(n) for n in scales]
-        lengths = [int(np.floor(x.shape[axis] * n)) for n, axis in zip(factors, over, strict=True)]
+        # Scales are float32: 0.7 times 10 is 7 there, and less than that in wider arithmetic.
+        lengths = [
+            int(np.floor(np.float32(x.shape[axis]) * np.float32(n)))
+            for n, axis in zip(factors, over, strict=True)
+        ]
     else:
         raise UnsupportedOpError("Resize needs `scales` or `sizes`")
+    if min(lengths, default=0) < 0:
+        raise ShapeError(f"Resize of shape {x.shape} would give lengths of {lengths}")
     crops = coordinates == "tf_crop_and_resize"
     outside: list[tuple[int, Array]] = []
     for i, axis in enumerate(over):
@@ -110,7 +118,9 @@ def _resized(
             part = (float(roi[i]), float(roi[len(over) + i]))
         if lengths[i] == x.shape[axis] and factors[i] == 1.0 and not crops:
             continue
-        places = _places(coordinates, x.shape[axis], lengths[i], factors[i], part)
+        # Elements are chosen in float32, as files expect: 3 / 0.6 is the fifth, not 4.9999999.
+        wide = np.float32 if mode == "nearest" else np.float64
+        places = _places(coordinates, x.shape[axis], lengths[i], factors[i], part, wide)
         if crops:
             gone = (places < 0) | (places > x.shape[axis] - 1)
             if gone.any():
@@ -127,14 +137,15 @@ def _resized(
 
 
 def _places(
-    coordinates: str, length: int, size: int, scale: float, part: tuple[float, float]
+    coordinates: str, length: int, size: int, factor: float, part: tuple[float, float], wide: Any
 ) -> Array:
     """Where each new element lies among the old ones."""
-    x = np.arange(size, dtype=np.float64)
+    x: Array = np.arange(size, dtype=wide)
+    scale = float(wide(factor))  # a plain number leaves the dtype of the array as it is
     if coordinates == "asymmetric":
         return x / scale
     if coordinates == "align_corners":
-        return x * (length - 1) / (size - 1) if size > 1 else np.zeros(size)
+        return x * (length - 1) / (size - 1) if size > 1 else x
     if coordinates == "tf_crop_and_resize":
         start, end = part
         if size > 1:
@@ -154,6 +165,10 @@ def _places(
 
 
 def _nearest(rule: str, places: Array, length: int) -> Array:
+    places = places.astype(np.float64)
+    if rule.startswith("round"):  # what is a half but for rounding is one
+        halves = np.round(2 * places) / 2
+        places = np.where(np.abs(places - halves) < _A_HALF, halves, places)
     if rule == "round_prefer_floor":
         found = np.ceil(places - 0.5)
     elif rule == "round_prefer_ceil":

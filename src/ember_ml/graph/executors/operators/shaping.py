@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 
 __all__ = ["axes_of", "hosted", "narrowed"]
+
+_MOST: Final = 1 << 44  # bytes
 
 
 def hosted(array: Any) -> Tensor:
@@ -111,7 +114,11 @@ def transpose(x: Tensor, *, perm: Any = None) -> Tensor:
 @operator("Expand", 8, 13)
 def expand(x: Tensor, shape: Host) -> Tensor:
     """Broadcasting in both directions: where the shape says 1, the input may be longer."""
-    return ops.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist())))
+    sides = np.broadcast_shapes(x.shape, tuple(shape.tolist()))
+    # It costs nothing, being a view; MLX ends the process where the next step has no memory.
+    if math.prod(sides) * x.dtype.itemsize > _MOST:
+        raise ShapeError(f"Expand would give the shape {sides}, more than any memory holds")
+    return ops.broadcast_to(x, sides)
 
 
 @operator("Tile", 6, 13)

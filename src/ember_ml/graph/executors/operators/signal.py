@@ -81,6 +81,8 @@ def stft(
     onesided: int = 1,
 ) -> Tensor:
     """Transforms of windows that slide over a signal [batch, length, 1 or 2]."""
+    if signal.ndim == 2:  # as torch writes it, and ONNX Runtime takes it
+        signal = signal[..., None]
     step = int(frame_step.reshape(-1)[0])
     if frame_length is not None:
         size = int(frame_length.reshape(-1)[0])
