@@ -24,6 +24,7 @@ from ember_ml.webnn import (
     MLTypeError,
     NotSupportedError,
 )
+from ember_ml.webnn import graph as graph_module
 from ember_ml.webnn.descriptors import DATA_TYPES, byte_length
 
 CONTEXTS = {}
@@ -418,6 +419,27 @@ def test_a_tensor_forgets_dispatches_with_others_that_are_gone(ort):
     for y in kept:
         ort.dispatch(graph, {"x": x}, {"y": y})
     assert len(graph._prepared) == 100
+
+
+def test_the_oldest_of_too_many_prepared_dispatches_goes(ort, monkeypatch):
+    monkeypatch.setattr(graph_module, "MOST_PREPARED", 5)
+    builder = MLGraphBuilder(ort)
+    x = builder.input("x", {"dataType": "int32", "shape": []})
+    graph = builder.build({"y": builder.add(x, builder.constant("int32", 1))})
+    pool = [ort.create_host_tensor([], "int32") for _ in range(4)]
+    pairs = [(a, b) for a in pool for b in pool if a is not b]
+    for step, (a, b) in enumerate(2 * pairs):
+        ort.write_tensor(a, [step])
+        ort.dispatch(graph, {"x": a}, {"y": b})
+        assert ort.read_tensor(b) == step + 1
+        assert len(graph._prepared) <= 5
+    before = ort.statistics.prepared
+    ort.dispatch(graph, {"x": pool[3]}, {"y": pool[2]})
+    assert ort.statistics.prepared == before
+    pool.clear()
+    del a, b, pairs
+    gc.collect()
+    assert not graph._prepared
 
 
 def test_constant_tensors(ort):

@@ -105,6 +105,34 @@ def test_what_is_destroyed_while_it_is_bound_is_bound_no_more(context, monkeypat
         context.dispatch(graph, *named)
 
 
+def test_what_is_destroyed_while_it_is_checked_is_not_touched(context, monkeypatch):
+    class Meddling(Timeline):
+        """Another thread, which destroys a tensor between the check of a call and its work."""
+
+        def run(self, work):
+            tensor.destroy()
+            return super().run(work)
+
+    tensor = context.create_host_tensor([2], "float32")
+    monkeypatch.setattr(context, "_timeline", Meddling())
+    context.write_tensor(tensor, [1, 2])  # which came first
+    with pytest.raises(InvalidStateError, match="the tensor is destroyed"):
+        context.read_tensor(tensor)
+
+    class Late(list):
+        """Data during whose conversion the tensor is destroyed."""
+
+        def __len__(self):
+            other.destroy()
+            return super().__len__()
+
+    monkeypatch.undo()
+    other = context.create_host_tensor([2], "float32")
+    context.write_tensor(other, Late([1, 2]))
+    with pytest.raises(InvalidStateError, match="the tensor is destroyed"):
+        context.write_tensor(other, [1, 2])
+
+
 def test_what_joins_a_lost_context_is_destroyed(context, monkeypatch):
     allocate, made = context._engine.allocate, []
 

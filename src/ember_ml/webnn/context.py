@@ -296,10 +296,10 @@ class MLContext(NotCopied):
 
     def _writing(self, tensor: MLTensor, data: Any) -> tuple[Array, Any]:
         what = "write_tensor"
-        self._require_mine(what, tensor)
+        storage = self._require_mine(what, tensor)
         if not tensor.writable:
             raise MLTypeError(f"{what}: {tensor!r} is not writable; create it with writable=True")
-        return buffers.contents(what, data, tensor._descriptor), tensor._storage
+        return buffers.contents(what, data, tensor._descriptor), storage
 
     def _write(self, storage: Any, raw: Array) -> None:
         _engine_call("write_tensor", lambda: self._engine.write(storage, raw))
@@ -342,12 +342,12 @@ class MLContext(NotCopied):
 
     def _reading(self, tensor: MLTensor, buffer: Any) -> Any:
         what = "read_tensor"
-        self._require_mine(what, tensor)
+        storage = self._require_mine(what, tensor)
         if not tensor.readable:
             raise MLTypeError(f"{what}: {tensor!r} is not readable; create it with readable=True")
         if buffer is not None:
             buffers.check_room(what, buffer, tensor._descriptor)
-        return tensor._storage
+        return storage
 
     def _read(self, storage: Any) -> Array:
         raw = _engine_call("read_tensor", lambda: self._engine.read(storage))
@@ -363,14 +363,17 @@ class MLContext(NotCopied):
         buffers.fill("read_tensor", buffer, raw, tensor._descriptor)
         return None
 
-    def _require_mine(self, what: str, tensor: MLTensor) -> None:
+    def _require_mine(self, what: str, tensor: MLTensor) -> Any:
+        """The memory of a tensor of this context, which is neither lost nor destroyed."""
         if not isinstance(tensor, MLTensor):
             raise MLTypeError(f"{what}: give an MLTensor, not {tensor!r}")
         if tensor._context is not self:
             raise MLTypeError(f"{what}: the tensor belongs to another MLContext")
         self._require_alive(what)
-        if tensor._is_destroyed:
+        storage = tensor._storage  # once: another thread may destroy it in the meantime
+        if storage is None:
             raise InvalidStateError(f"{what}: the tensor is destroyed")
+        return storage
 
     # --- Running ----------------------------------------------------------------------------------
 
@@ -416,8 +419,8 @@ class MLContext(NotCopied):
                 return found
             given = {graph._inputs[name].name: tensor._storage for name, tensor in inputs.items()}
             made = {graph._outputs[name].name: tensor._storage for name, tensor in outputs.items()}
-            run = _engine_call("dispatch", lambda: compiled.prepare(given, made))
-            graph._prepared[key] = run
+            run = _engine_call("dispatch", lambda: compiled.prepare(given, made), OperationError)
+            graph._prepared.keep(key, run)
             self._prepared += 1
             for tensor in (*inputs.values(), *outputs.values()):
                 tensor._use(graph._prepared, key)
@@ -447,9 +450,9 @@ def _engine_call(what: str, call: Callable[[], T], kind: type[EmberError] = Unkn
     """Errors of an engine under the name that the specification has for them."""
     try:
         return call()
-    except EmberError:
+    except (InvalidStateError, NotSupportedError, OperationError, UnknownError):
         raise
-    except Exception as error:  # engines raise classes of their own
+    except Exception as error:  # engines raise classes of their own, and so do backends
         raise kind(f"{what}: the engine failed: {error}") from error
 
 

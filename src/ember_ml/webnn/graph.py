@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ember_ml.webnn.descriptors import MLOperandDescriptor
 from ember_ml.webnn.errors import NotCopied
@@ -15,11 +16,22 @@ if TYPE_CHECKING:
 
 __all__ = ["MLGraph"]
 
+# Some 2 KB each: a pool of tensors has as many combinations as the square of its size.
+MOST_PREPARED: Final = 4096
+
 
 class Prepared(dict[tuple[object, ...], Callable[[], object]]):
     """Dispatches that were prepared, by the names and the tensors of their inputs and outputs."""
 
     __slots__ = ("__weakref__",)
+
+    def keep(self, key: tuple[object, ...], run: Callable[[], object]) -> None:
+        """Put one in; the oldest goes where there are too many."""
+        self[key] = run
+        while len(self) > MOST_PREPARED:
+            # Tensors that end in other threads take theirs out without asking.
+            with contextlib.suppress(RuntimeError):
+                self.pop(next(iter(self)), None)
 
 
 class MLGraph(NotCopied):

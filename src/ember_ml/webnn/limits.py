@@ -80,7 +80,7 @@ LIMITS: Final[dict[str, Mapping[str, OperandLimits]]] = {
         "logical_and logical_or logical_xor",
         {"a": _of(BYTE, 0), "b": _of(BYTE, 0), "output": _of(BYTE, 0)},
     ),
-    **_each("is_nan is_infinite", {"a": _of(ANY, 0), "output": _of(BYTE, 0)}),
+    **_each("is_nan is_infinite", {"a": _of(FLOATS, 0), "output": _of(BYTE, 0)}),
     **_each("abs neg sign relu", {"input": _of(SIGNED, 0), "output": _of(SIGNED, 0)}),
     **_each(
         "ceil cos erf exp floor log reciprocal round_even sin sqrt tan elu "

@@ -22,6 +22,7 @@ from ember_ml.errors import (
 )
 from ember_ml.graph import types
 from ember_ml.graph.executors.program import Program, fed
+from ember_ml.graph.executors.runtime_faults import misleading
 from ember_ml.graph.executors.runtime_values import from_ortvalue, needs_ortvalue, to_ortvalue
 from ember_ml.tensor.core import Tensor
 
@@ -40,8 +41,9 @@ DEVICES: Final = {
     "cpu": "CPUExecutionProvider",
 }
 _CPU: Final = DEVICES["cpu"]
-# Core ML's neural engine computes in float16 unasked.
+# Core ML's neural engine computes in float16 unasked, and CUDA with the 10 bits of TensorFloat-32.
 _OPTIONS: Final = {
+    DEVICES["cuda"]: {"use_tf32": "0"},
     DEVICES["coreml"]: {"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"},
 }
 # These compile parts of a graph to what no ONNX file holds.
@@ -194,6 +196,8 @@ class RuntimeProgram(Program):
         # Else int8 becomes uint8 on x86, and models of opset 21 break on the way: nodes that ONNX
         # Runtime puts in keep an output_dtype of int8.
         options.add_session_config_entry("session.qdqisint8allowed", "1")
+        # Else what is multiplied with quantised weights is rounded to 8 bits, unasked.
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
         for name, count in (
             ("intra_op_num_threads", self._threads),
             ("inter_op_num_threads", self._inter_threads),
@@ -210,8 +214,13 @@ class RuntimeProgram(Program):
     def _session(self, model: bytes | str, options: Any, providers: list[str]) -> Any:
         given = [(name, _OPTIONS[name]) if name in _OPTIONS else name for name in providers]
         try:
-            # ONNX Runtime would print, and start on the CPU instead.
-            return runtime().InferenceSession(model, options, providers=given, enable_fallback=0)
+            return runtime().InferenceSession(
+                model,
+                options,
+                providers=given,
+                enable_fallback=0,  # it would print, and start on the CPU instead
+                disabled_optimizers=misleading(self._graph, providers),
+            )
         except Exception as error:  # ORT's own classes have no common base but this
             raise self._refusal(error) from error
 

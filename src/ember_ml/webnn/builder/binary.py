@@ -96,6 +96,8 @@ def broadcast_pair(
 
 
 def _integer_quotient(call: Call, a: Value, b: Value) -> Value:
+    if b.data is not None and not np.all(b.data):
+        raise call.fault("b is constant and has a 0, by which no integer can be divided")
     is_safe = a.dtype not in ("int32", "int64") or (b.data is not None and not np.any(b.data == -1))
     if is_safe:
         return between(call, "Div", [a, b])

@@ -6,7 +6,6 @@ from ember_ml.graph.core import Value
 from ember_ml.webnn.builder.arithmetic import unwrapped, where
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.builder.binary import broadcast_pair
-from ember_ml.webnn.limits import FLOATS
 from ember_ml.webnn.operand import MLOperand
 from ember_ml.webnn.shapes import broadcast
 
@@ -137,8 +136,6 @@ class Logical(BuilderBase):
     ) -> MLOperand:
         call = self._call(op, options, label=label)
         x = call.operand("a", a)
-        if x.data_type not in FLOATS:
-            raise call.fault(f"a is {x.data_type}; it takes {', '.join(FLOATS)}")
         return _truth(call, call.node(onnx_op, [x], "bool", x.shape), x.shape)
 
 

@@ -55,7 +55,9 @@ class Quantizing(BuilderBase):
         made_type = zero.data_type
         grain = _granularity(step.shape, x.shape)
         if grain is not None and made_type not in ("int32", "uint32"):
-            made = _native(call, "QuantizeLinear", x, step, zero, grain, made_type)
+            # Of float16, ONNX Runtime makes the least integer of +inf.
+            pair = wide(call, x), wide(call, step)
+            made = _native(call, "QuantizeLinear", *pair, unwrapped(zero), grain, made_type)
             return call.result(made, made_type, x.shape)
         ratio = between(
             call, "Div", [wide(call, x), wide(call, _blocks(call, unwrapped(step), x.shape))]
@@ -86,7 +88,8 @@ class Quantizing(BuilderBase):
         made_type = step.data_type
         grain = _granularity(step.shape, x.shape)
         if grain is not None and x.data_type not in ("int32", "uint32"):
-            made = _native(call, "DequantizeLinear", x, step, zero, grain, made_type)
+            given = unwrapped(x), unwrapped(step), unwrapped(zero)
+            made = _native(call, "DequantizeLinear", *given, grain, made_type)
             return call.result(made, made_type, x.shape)
         # The difference of two 32-bit integers needs more than 32 bits.
         exact = "int64" if x.data_type.endswith("32") else "int32"
@@ -144,18 +147,18 @@ def _check_shapes(call: Call, x: MLOperand, scale: MLOperand, zero: MLOperand) -
 def _native(
     call: Call,
     onnx_op: str,
-    x: MLOperand,
-    scale: MLOperand,
-    zero: MLOperand,
+    x: Value,
+    scale: Value,
+    zero: Value,
     grain: _Grain,
     data_type: str,
 ) -> Value:
-    shaped = [_reshaped(call, unwrapped(one), grain.shape) for one in (scale, zero)]
+    shaped = [_reshaped(call, one, grain.shape) for one in (scale, zero)]
     return call.node(
         onnx_op,
         [x, *shaped],
         data_type,
-        x.shape,
+        shape_of(x),
         axis=grain.axis,
         block_size=grain.block_size,
     )

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Final
 
 import numpy as np
 
 from ember_ml.graph.core import Value
-from ember_ml.webnn.builder.arithmetic import extreme, fold, ordered, unwrapped, wide
+from ember_ml.webnn.builder.arithmetic import (
+    constant_like,
+    extreme,
+    fold,
+    ordered,
+    shape_of,
+    unwrapped,
+    where,
+    wide,
+)
 from ember_ml.webnn.builder.base import BuilderBase, Call, Options
 from ember_ml.webnn.builder.moving import distinct_axes
 from ember_ml.webnn.limits import FLOATS, LIMITS
@@ -29,6 +39,8 @@ _ONNX: Final = {
     "reduce_sum_square": "ReduceSumSquare",
 }
 Axes = Sequence[int] | None
+# So many 32-bit integers have a sum that a double holds.
+_EXACT: Final = 2**21
 
 
 class Reductions(BuilderBase):
@@ -231,7 +243,10 @@ class Reductions(BuilderBase):
         if not over:
             made = _each(call, unwrapped(x))
         elif x.data_type in FLOATS:
-            made = _native(call, _ONNX[op], wide(call, x), over, shape)
+            given = wide(call, x)
+            made = _native(call, _ONNX[op], given, over, shape)
+            if op in ("reduce_max", "reduce_min"):
+                made = _with_nan(call, made, given, over, shape)
         elif op in ("reduce_max", "reduce_min"):
             made = _extreme(call, unwrapped(x), over, shape)
         else:
@@ -266,9 +281,9 @@ class Reductions(BuilderBase):
             )
         keep = call.flag("keep_dimensions")
         shape = _reduced(x.shape, (place,), keep=keep)
-        made = call.node(
-            onnx_op, [ordered(call, x)], "int64", shape, axis=place, keepdims=int(keep)
-        )
+        made = _found(call, onnx_op, ordered(call, x), place, shape)
+        if x.data_type in FLOATS:
+            made = _first_nan(call, made, unwrapped(x), place, shape)
         return call.result(call.cast(made, made_type), made_type, shape)
 
 
@@ -281,6 +296,19 @@ def _reduced(shape: Sequence[int], axes: Sequence[int], *, keep: bool) -> tuple[
 def _native(call: Call, onnx_op: str, x: Value, axes: Sequence[int], shape: Sequence[int]) -> Value:
     keep = len(shape) == len(x.shape or ())
     return call.node(onnx_op, [x, call.int64s(axes)], x.dtype, shape, keepdims=int(keep))
+
+
+def _found(call: Call, onnx_op: str, x: Value, axis: int, shape: Sequence[int]) -> Value:
+    keep = len(shape) == len(x.shape or ())
+    return call.node(onnx_op, [x], "int64", shape, axis=axis, keepdims=int(keep))
+
+
+def _first_nan(call: Call, made: Value, x: Value, axis: int, shape: Sequence[int]) -> Value:
+    """The place of the first NaN, where there is one; ONNX Runtime leaves open what it gives."""
+    is_nan = call.cast(call.node("IsNaN", [x], "bool"), "int8")
+    first = _found(call, "ArgMax", is_nan, axis, shape)
+    some = _native(call, "ReduceMax", is_nan, [axis], shape)
+    return where(call, call.cast(some, "bool"), first, made)
 
 
 def _each(call: Call, x: Value) -> Value:
@@ -301,6 +329,15 @@ def _extreme(call: Call, x: Value, axes: Sequence[int], shape: Sequence[int]) ->
     return call.node("Reshape", [made, call.int64s(shape)], x.dtype, shape)
 
 
+def _with_nan(
+    call: Call, made: Value, x: Value, axes: Sequence[int], shape: Sequence[int]
+) -> Value:
+    """NaN where there was one: ONNX Runtime passes over it in extremes, and not in sums."""
+    bounds = [constant_like(call, x, n) for n in (-1, 1)]  # infinities of two signs would add to it
+    total = _native(call, "ReduceSum", call.node("Clip", [x, *bounds]), axes, shape)
+    return where(call, call.node("IsNaN", [total], "bool", shape), total, made)
+
+
 def _total(call: Call, x: Value, axes: Sequence[int], shape: Sequence[int]) -> Value:
     """A sum or a product of integers."""
     if call.op == "reduce_l1" and not x.dtype.startswith("uint"):
@@ -308,9 +345,9 @@ def _total(call: Call, x: Value, axes: Sequence[int], shape: Sequence[int]) -> V
     if call.op == "reduce_sum_square":
         x = call.node("Mul", [x, x])
     is_product = call.op == "reduce_product"
-    if x.dtype in ("int64", "uint64"):
+    count = prod(shape_of(x)[axis] for axis in axes)
+    if is_product or x.dtype.endswith("64") or count > _EXACT:
         made = fold(call, "Mul" if is_product else "Add", x, axes)
         return call.node("Reshape", [made, call.int64s(shape)], x.dtype, shape)
-    # 32-bit integers are reduced in double by ONNX Runtime, which holds all that they can.
-    given = call.cast(x, "int64") if x.dtype == "uint32" else x
-    return _native(call, "ReduceProd" if is_product else "ReduceSum", given, axes, shape)
+    # Those of 32 bits are summed as int64, in double, and what overflows wraps.
+    return _native(call, "ReduceSum", call.cast(x, "int64"), axes, shape)
