@@ -1,4 +1,4 @@
-"""A data parallel step on two processes beside the engine's own, and the cost of sums between ranks.
+"""A data parallel step on two processes beside the engine's own, and what sums of ranks cost.
 
     python benchmarks/distributed.py                     a table
     python benchmarks/distributed.py --backend torch --check --json out.json

@@ -98,7 +98,11 @@ COREML, DML = "CoreMLExecutionProvider", "DmlExecutionProvider"
 @pytest.mark.parametrize(
     ("available", "wishes", "device", "providers"),
     [
-        ([CUDA, TENSORRT], Wishes(), "cpu", (CPU,)),
+        ([CUDA, TENSORRT], Wishes("cpu"), "cpu", (CPU,)),
+        ([CUDA, TENSORRT], Wishes(accelerated=False), "cpu", (CPU,)),
+        ([CUDA, TENSORRT], Wishes(), "gpu", (CUDA, CPU)),
+        ([COREML], Wishes(), "gpu", (COREML, CPU)),
+        ([], Wishes(), "cpu", (CPU,)),
         ([], Wishes("gpu"), "cpu", (CPU,)),
         ([CUDA], Wishes("npu"), "cpu", (CPU,)),
         ([TENSORRT, CUDA], Wishes("gpu"), "gpu", (CUDA, CPU)),

@@ -45,18 +45,20 @@ class ML:
     ) -> MLContext:
         """A context on ONNX Runtime, or on a backend of ember_ml ("numpy", "torch", "jax", "mlx").
 
-        A device type is a hint, and so is all that stands in `options`, as in the specification:
-        where there is no such device, the CPU computes, and `device` and `accelerated` of the
-        context say so. `accelerated=True` by keyword demands one. `cache` is a folder in which
-        compiled graphs are kept, and `threads` how many ONNX Runtime uses for one op.
+        An accelerator is used where there is one. A device type is a hint, and so is all that
+        stands in `options`, as in the specification: where there is no such device, the CPU
+        computes, and `device` and `accelerated` of the context say so. By keyword,
+        `accelerated=True` demands one, and `accelerated=False` is the CPU. `cache` is a folder in
+        which compiled graphs are kept, and `threads` how many ONNX Runtime uses for one op.
         """
         given = _options(options)
-        device = device_type if device_type is not None else given.get("device_type", "cpu")
+        device = device_type if device_type is not None else given.get("device_type")
         power = given.get("power_preference", "default")
         power = power if power_preference is None else power_preference
-        _among("device_type", device, DEVICE_TYPES)
+        if device is not None:
+            _among("device_type", device, DEVICE_TYPES)
         _among("power_preference", power, POWER_PREFERENCES)
-        hint = accelerated if accelerated is not None else given.get("accelerated", False)
+        hint = accelerated if accelerated is not None else given.get("accelerated", True)
         if not isinstance(hint, bool):
             raise MLTypeError(f"create_context: accelerated is a bool, not {hint!r}")
         if threads is not None and (type(threads) is not int or threads < 1):

@@ -17,9 +17,9 @@ BACKENDS = ("numpy", "torch", "jax", "mlx")
 class Wishes:
     """What was asked for when a context was created."""
 
-    device_type: str = "cpu"
+    device_type: str | None = None
     power_preference: str = "default"
-    accelerated: bool = False
+    accelerated: bool = True
     cache: Path | None = None
     threads: int | None = None
 

@@ -137,10 +137,10 @@ def choose(available: list[str], wishes: Wishes) -> tuple[str, tuple[str, ...]]:
     """The device and the providers for some wishes, of those that there are.
 
     A device type is a hint, as in the specification: where there is none, the CPU computes, and
-    the context says so.
+    the context says so. Without one, an accelerator is taken where there is one.
     """
-    kinds = [wishes.device_type] if wishes.device_type != "cpu" else []
-    if wishes.accelerated and not kinds:
+    kinds = [] if wishes.device_type in (None, "cpu") else [wishes.device_type]
+    if wishes.accelerated and wishes.device_type is None:
         kinds = ["npu", "gpu"] if wishes.power_preference == "low-power" else ["gpu", "npu"]
     for kind in kinds:
         found = [name for name in PROVIDERS[kind] if name in available]
