@@ -10,6 +10,7 @@ import socket
 import sys
 import sysconfig
 import threading
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -75,6 +76,8 @@ class Channel:
         self._connection.close()
 
     def _run(self) -> None:
+        # The first beat is about the program, not about this thread being started.
+        time.sleep(min(self._interval, 0.05))
         while True:
             frame = sys._current_frames().get(self._main or 0)
             where, inside = place_of(frame)

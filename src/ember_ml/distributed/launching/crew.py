@@ -179,7 +179,7 @@ class Crew:
     @property
     def interval(self) -> float:
         """Seconds between two beats."""
-        return min(1.0, self.heartbeat / 5)
+        return min(0.5, self.heartbeat / 5)
 
     @property
     def states(self) -> list[RankState]:

@@ -21,15 +21,10 @@ __all__ = ["Surroundings", "expand_hosts", "surroundings"]
 
 # Of a process under Open MPI, MPICH or Intel MPI, and MVAPICH: its rank and their number, in the
 # job and on this machine.
-_MPI: Final = tuple(
-    tuple(names.split())
-    for names in (
-        "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE "
-        "OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE",
-        "PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS",
-        "MV2_COMM_WORLD_RANK MV2_COMM_WORLD_SIZE "
-        "MV2_COMM_WORLD_LOCAL_RANK MV2_COMM_WORLD_LOCAL_SIZE",
-    )
+_MPI: Final = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_{}"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCAL{}"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_{}"),
 )
 
 
@@ -110,7 +105,10 @@ def _of_slurm(given: Mapping[str, str], processes: int | None) -> Surroundings |
 
 
 def _of_mpi(given: Mapping[str, str], processes: int | None) -> Surroundings | None:
-    for rank, size, local_rank, local_size in _MPI:
+    for rank, size, local in _MPI:
+        of_mpich = rank.startswith("PMI")
+        local_rank = local.format("RANKID" if of_mpich else "RANK")
+        local_size = local.format("NRANKS" if of_mpich else "SIZE")
         if rank in given and size in given and _number(given, size) > 1:
             _require_agreement("mpi", processes, _number(given, local_size, 1))
             master = _master(given)

@@ -30,7 +30,9 @@ def sentence(cause: RankState | None, why: str = "") -> str:
     if cause.error and cause.ending in ("", "exit"):
         first = cause.error.splitlines()[0]
         return f"{who} raised {first}{at}"
-    return f"{who} was {cause.how()}{at}".replace("was ended", "ended")
+    how, comma, rest = cause.how().partition(",")
+    was = "" if cause.ending == "exit" else "was "
+    return f"{who} {was}{how}{at}{comma}{rest}"
 
 
 def show(

@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background jobs ignore Ctrl-C, and this comes from the launcher alone.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    faulthandler.enable()
+    faulthandler.enable(all_threads=False)
     channel = Channel(connection, given["interval"])
     channel.begin()
     _run_watched(Program(target, tuple(args), kind == "-m"), channel)
