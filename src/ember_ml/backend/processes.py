@@ -17,7 +17,7 @@ from ember_ml.errors import CommunicationError, DomainError
 if TYPE_CHECKING:
     from ember_ml.distributed.world import World
 
-__all__ = ["join", "join_if_launched", "leave"]
+__all__ = ["join", "join_if_launched", "leave", "put", "take"]
 
 # A peer that says nothing for so long is gone; JAX waits for 100 s where nothing is said.
 _HEARTBEAT: Final = 10
@@ -81,6 +81,28 @@ def _device(local_rank: int) -> int:
     """Which GPU of this machine is ours; a cluster may show each process its own only."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("ROCR_VISIBLE_DEVICES")
     return local_rank % len(shown.split(",")) if shown else local_rank
+
+
+def put(name: str, data: bytes | memoryview) -> None:
+    """Leave bytes in the store of JAX's runtime, under a name that is used once."""
+    _client().key_value_set_bytes(name, bytes(data))
+
+
+def take(name: str, timeout: float) -> bytes:
+    """Wait for bytes in the store, and remove them."""
+    client = _client()
+    found: bytes = client.blocking_key_value_get_bytes(name, max(1, round(timeout * 1000)))
+    client.key_value_delete(name)
+    return found
+
+
+def _client() -> Any:
+    from jax._src import distributed
+
+    client = distributed.global_state.client
+    if client is None:
+        raise CommunicationError("this process has left the others")
+    return client
 
 
 def leave() -> None:

@@ -17,20 +17,17 @@ from ember_ml.backend import processes
 from ember_ml.backend.contract import NativeArray
 from ember_ml.backend.jax import ranks
 from ember_ml.backend.jax.ranks import AXIS, Ranks
-from ember_ml.distributed.communicator import (
-    _WORDS,
-    Communicator,
-    Pending,
-    read_header,
-    spec_of,
-)
+from ember_ml.distributed import headers
+from ember_ml.distributed.communicator import Communicator, Pending, spec_of
 from ember_ml.distributed.world import World
 from ember_ml.dtypes import DType
-from ember_ml.errors import CommunicationError, UnsupportedOpError
+from ember_ml.errors import CommunicationError, TraceError
 from ember_ml.tensor.core import Tensor, fill
 
 __all__ = ["JaxCommunicator"]
 
+# The store takes messages of up to 4 MB.
+_PIECE: Final = 1 << 20
 _Body = Callable[[Any, int], Any]
 
 
@@ -69,9 +66,17 @@ _BODIES: Final[dict[str, _Body]] = {
     "scatter": lambda x, _: lax.psum_scatter(x, AXIS, tiled=True),
     "broadcast": _broadcast,
     "only": _only,
-    # From the first to the second of two.
-    "hand": lambda x, _: lax.ppermute(x, AXIS, [(0, 1)]),
 }
+
+
+def _name(source: int, to: int, number: int) -> str:
+    return f"ember/sent/{source}/{to}/{number}"
+
+
+def _parts(array: np.ndarray[Any, Any]) -> list[memoryview]:
+    """The memory of an array in pieces that the store takes."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return [flat[at : at + _PIECE].data for at in range(0, flat.size, _PIECE)]
 
 
 class JaxCommunicator(Communicator):
@@ -89,8 +94,11 @@ class JaxCommunicator(Communicator):
                 f"instead of jax.distributed.initialize"
             )
         self._ranks = Ranks(range(world.size))
-        self._pairs: dict[tuple[int, int], Ranks] = {}
+        self._timeout = timeout
         self._programs: dict[Any, Any] = {}
+        # How many tensors went to each rank, and came from it: they are told apart by numbers.
+        self._sent: dict[int, int] = {}
+        self._received: dict[int, int] = {}
         ranks.set_current(self._ranks)
 
     def close(self) -> None:
@@ -109,18 +117,16 @@ class JaxCommunicator(Communicator):
     def run(self, kind: str, native: NativeArray, option: int = 0) -> NativeArray:
         """Run a collective of arrays that have values; to its end, so that errors belong to it."""
         with jax.core.eval_context():
-            return self._over(self._ranks, kind, native, option).block_until_ready()
+            found = self._ranks.run(self._program(kind, option), [native])[0]
+            return found.block_until_ready()
 
-    def _over(self, group: Ranks, kind: str, native: NativeArray, option: int = 0) -> NativeArray:
-        key = kind, option
-        if group is not self._ranks:
-            key = *key, group  # type: ignore[assignment]  # longer for pairs
-        program = self._programs.get(key)
+    def _program(self, kind: str, option: int) -> Any:
+        program = self._programs.get((kind, option))
         if program is None:
             body = _BODIES[kind]
-            program = group.program(lambda x: [body(x, option)])
-            self._programs[key] = program
-        return group.run(program, [native])[0]
+            program = self._ranks.program(lambda x: [body(x, option)])
+            self._programs[kind, option] = program
+        return program
 
     # --- Hooks ------------------------------------------------------------------------------
 
@@ -160,41 +166,28 @@ class JaxCommunicator(Communicator):
     def _scatter(self, native: NativeArray, op: str) -> NativeArray | None:
         return self._called("scatter", native) if op == "sum" else None
 
-    def _agree(self, call: str, x: Tensor | None, option: int) -> None:
-        if x is not None and isinstance(x.native, Tracer) and not ranks.bound():
-            # Within a gradient, a tracer has a value, and what comes next is done at once.
-            value = x.native.to_concrete_value()
-            x = x if value is None else fill(value, x._spec)
-        super()._agree(call, x, option)
-
-    # Two processes have a mesh of their own: no third one is needed.
-
-    def _pair(self, source: int, to: int) -> Ranks:
-        found = self._pairs.get((source, to))
-        if found is None:
-            found = self._pairs[source, to] = Ranks((source, to))
-        return found
-
-    def _handed(self, source: int, to: int, native: Any) -> NativeArray:
-        pair = self._pair(source, to)
-        with jax.core.eval_context():
-            return self._over(pair, "hand", native).block_until_ready()
+    # By the store of JAX's runtime: a program would make the sender wait for the other rank.
 
     def _send(self, header: np.ndarray[Any, Any], native: NativeArray, to: int) -> None:
         if isinstance(native, Tracer):
-            raise UnsupportedOpError("Communicator.send has no place inside of em.jit")
-        self._handed(self.rank, to, header)
-        if 0 not in native.shape:
-            self._handed(self.rank, to, native)
+            raise TraceError("Communicator.send has no place inside of what is compiled or traced")
+        parts = _parts(np.asarray(native))
+        number = self._sent[to] = self._sent.get(to, 0) + 1
+        name = _name(self.rank, to, number)
+        processes.put(f"{name}/header", header.tobytes())
+        for place, part in enumerate(parts):
+            processes.put(f"{name}/{place}", part)
 
     def _receive(self, source: int) -> Tensor:
-        header = np.asarray(self._handed(source, self.rank, np.zeros(_WORDS, np.int64)))
-        dtype, shape = read_header(header)
+        number = self._received[source] = self._received.get(source, 0) + 1
+        name = _name(source, self.rank, number)
+        words = np.frombuffer(processes.take(f"{name}/header", self._timeout), np.int64)
+        dtype, shape = headers.read_header(words)
+        array = np.empty(shape, dtype.numpy)
+        for place, part in enumerate(_parts(array)):
+            part[:] = processes.take(f"{name}/{place}", self._timeout)
         spec = spec_of(self._backend, dtype)
-        if 0 in shape:
-            return fill(self._backend.empty(shape, spec), spec)
-        blank = np.zeros(shape, dtype.numpy)
-        return fill(self._handed(source, self.rank, blank), spec)
+        return fill(self._backend.from_numpy(array, spec, copy=True), spec)
 
     def _is_loss(self, error: Exception) -> bool:
         return isinstance(error, OSError) or ranks.as_loss(error) is not None
