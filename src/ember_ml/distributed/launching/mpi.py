@@ -17,12 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from ember_ml.distributed.launching.addresses import free_ports
 from ember_ml.distributed.launching.crew import Crew, Process
 from ember_ml.distributed.launching.output import Relay
 from ember_ml.distributed.launching.ranks import RankState
@@ -30,7 +28,7 @@ from ember_ml.distributed.launching.worker import command_line
 from ember_ml.distributed.world import World
 from ember_ml.errors import BackendUnavailableError, CommunicationError, DomainError
 
-__all__ = ["MpiCrew", "agreed", "connected", "is_needed", "require"]
+__all__ = ["MpiCrew", "connected", "is_needed", "require"]
 
 _START_SECONDS: Final = 60.0
 
@@ -61,24 +59,6 @@ def require(nnodes: int) -> None:
             "ember launch --nnodes on NumPy without torch: MPI starts processes on several "
             "machines by itself, as in mpiexec -n 8 -hosts a,b ember launch train.py"
         )
-
-
-def agreed(world: World) -> World:
-    """Under mpiexec: the world with an address of rank 0, which MPI tells to all.
-
-    NumPy's processes talk by MPI itself; the other engines need it.
-    """
-    if world.port or find_spec("mpi4py") is None:
-        return world
-    from mpi4py import MPI
-
-    own = socket.gethostname()
-    found = MPI.COMM_WORLD.allgather((own, free_ports(2)))
-    hosts = {host for host, _ in found}
-    names = {own: "127.0.0.1"} if len(hosts) == 1 else {}
-    ring = tuple(f"{names.get(host, host)}:{ports[1]}" for host, ports in found)
-    host, (port, _) = found[0]
-    return replace(world, host=names.get(host, host), port=port, ring=ring)
 
 
 def connected(path: str) -> socket.socket:
