@@ -25,10 +25,16 @@ def initialize(
     they are. A second call gives the same communicator. `timeout` is in seconds, for the others to
     come, and for each collective where the engine has one.
     """
+    where = World.of_environment() if world is None else world
+    if backend == "jax" and where.size > 1 and selection.loaded("jax") is None:
+        from ember_ml.backend.processes import join
+
+        join(
+            met(where, timeout), timeout
+        )  # JAX asks for it before anything is computed, as its backend does
     name = selection.current().name if backend is None else selection.load(backend).name
     found = _JOINED.get(name)
     if found is None:
-        where = World.of_environment() if world is None else world
         found = _JOINED[name] = _joined(name, where, timeout)
     return found
 
@@ -81,6 +87,14 @@ def _joined(name: str, world: World, timeout: float) -> Communicator:
 
         kind = gloo.TorchCommunicator if name == "torch" else gloo.GlooCommunicator
         return kind(met(world, timeout), timeout=timeout)
+    if name == "jax":
+        from ember_ml.distributed.engines.jax_runtime import JaxCommunicator
+
+        return JaxCommunicator(met(world, timeout), timeout=timeout)
+    if name == "mlx":
+        from ember_ml.distributed.engines.mlx_ring import MlxCommunicator
+
+        return MlxCommunicator(world, timeout=timeout)
     raise DomainError(f"the backend '{name}' has no communicator")
 
 
