@@ -14,6 +14,8 @@ __all__ = ["get_communicator", "initialize", "is_initialized", "shutdown"]
 
 # A process joins the others once for each backend.
 _JOINED: Final[dict[str, Communicator]] = {}
+# What ranks that mpiexec started have told each other of their addresses, once.
+_MET: Final[dict[World, World]] = {}
 
 
 def initialize(
@@ -29,9 +31,8 @@ def initialize(
     if backend == "jax" and where.size > 1 and selection.loaded("jax") is None:
         from ember_ml.backend.processes import join
 
-        join(
-            met(where, timeout), timeout
-        )  # JAX asks for it before anything is computed, as its backend does
+        # JAX asks for it before anything is computed, as its backend does.
+        join(met(where, timeout), timeout)
     name = selection.current().name if backend is None else selection.load(backend).name
     found = _JOINED.get(name)
     if found is None:
@@ -72,7 +73,9 @@ def met(world: World, timeout: float = 600.0) -> World:
         )
     from ember_ml.distributed.engines import mpi
 
-    return mpi.met(world, timeout)
+    if world not in _MET:
+        _MET[world] = mpi.met(world, timeout)
+    return _MET[world]
 
 
 def _joined(name: str, world: World, timeout: float) -> Communicator:
