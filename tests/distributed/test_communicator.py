@@ -21,6 +21,7 @@ ENGINES = {
     "numpy": ("numpy", "gloo", False),
     "numpy-mpi": ("numpy", "mpi", True),
     "jax": ("jax", "jax", False),
+    "mlx": ("mlx", "ring", False),
 }
 
 

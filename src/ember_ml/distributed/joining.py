@@ -31,7 +31,7 @@ def initialize(
     if backend == "jax" and where.size > 1 and selection.loaded("jax") is None:
         from ember_ml.backend.processes import join
 
-        # JAX asks for it before anything is computed, as its backend does.
+        # JAX asks for it before anything is computed, which loading its backend does.
         join(met(where, timeout), timeout)
     name = selection.current().name if backend is None else selection.load(backend).name
     found = _JOINED.get(name)
@@ -97,7 +97,7 @@ def _joined(name: str, world: World, timeout: float) -> Communicator:
     if name == "mlx":
         from ember_ml.distributed.engines.mlx_ring import MlxCommunicator
 
-        return MlxCommunicator(world, timeout=timeout)
+        return MlxCommunicator(met(world, timeout), timeout=timeout)
     raise DomainError(f"the backend '{name}' has no communicator")
 
 
