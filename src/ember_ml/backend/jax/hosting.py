@@ -61,7 +61,7 @@ def to_numpy(native: NativeArray, copy: bool | None) -> np.ndarray[Any, Any]:
     try:
         # NumPy would copy what does not lie in C order.
         array = dlpack.to_numpy(native) if permuted else np.asarray(native)
-    except jax.errors.JaxRuntimeError as error:
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
         # A program runs on after the call: that a peer was lost may be known only here.
         loss = ranks.as_loss(error) if ranks.current() is not None else None
         if loss is None:
