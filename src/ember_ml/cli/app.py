@@ -45,7 +45,9 @@ def errors_for_people(console: Console) -> Iterator[None]:
     try:
         yield
     except (EmberError, OSError) as error:
-        console.print(f"[red]error:[/red] {escape(_printable(str(error)))}", soft_wrap=True)
+        console.print(
+            f"[red]error:[/red] {escape(_printable(str(error)))}", soft_wrap=True, emoji=False
+        )
         raise typer.Exit(1) from error
 
 
