@@ -87,6 +87,8 @@ class Communicator:
         self.world_size = world.size
         self._backend = selection.load(backend) if isinstance(backend, str) else backend
         self.backend = self._backend.name
+        # What an engine said when a peer was lost; "" while all are there.
+        self._loss = ""
 
     def __repr__(self) -> str:
         return (
@@ -397,13 +399,25 @@ class Communicator:
         return headers.refusal(self.rank, rows, texts, own)
 
     def _guarded(self, call: str, function: Any, *args: Any) -> Any:
-        """Call an engine; what it says of a peer that is gone is CommunicationError."""
+        """Call an engine; what it says of a peer that is gone is CommunicationError.
+
+        So is every call after it: engines do not mend, and some would wait for ever.
+        """
+        if self._loss:
+            raise CommunicationError(
+                f"Communicator.{call} on rank {self.rank} of {self.world_size} failed: "
+                f"another rank was lost before ({self._loss})"
+            )
         try:
             return function(*args)
+        except CommunicationError as error:
+            self._loss = str(error)
+            raise
         except EmberError:
             raise
         except Exception as error:
             if self._is_loss(error):
+                self._loss = str(error)
                 raise CommunicationError(
                     f"Communicator.{call} on rank {self.rank} of {self.world_size} failed: "
                     f"another rank is gone or does not answer ({error})"
