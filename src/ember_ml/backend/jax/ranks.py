@@ -47,6 +47,9 @@ _LOSSES: Final = (
     "socket",
 )
 
+# An array whose program has failed says so in a ValueError where it is waited for.
+_ERRORS: Final = (jax.errors.JaxRuntimeError, ValueError)
+
 _current: Ranks | None = None
 
 
@@ -73,7 +76,7 @@ def bound() -> bool:
 def as_loss(error: Exception) -> CommunicationError | None:
     """The error of a peer that is gone, where JAX's says that."""
     text = str(error).lower()
-    if not isinstance(error, jax.errors.JaxRuntimeError) or not any(w in text for w in _LOSSES):
+    if not isinstance(error, _ERRORS) or not any(word in text for word in _LOSSES):
         return None
     return CommunicationError(f"another rank is gone or does not answer ({error})")
 
@@ -170,7 +173,7 @@ class SpreadProgram:
     def _started(self, program: Any, natives: Sequence[Any]) -> list[Any]:
         try:
             return self._ranks.run(program, natives)
-        except jax.errors.JaxRuntimeError as error:
+        except _ERRORS as error:
             loss = as_loss(error)
             if loss is None:
                 raise
