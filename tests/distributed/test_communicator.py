@@ -32,7 +32,7 @@ def _found(engine: str, n: int) -> list[jobs.Outcome] | jobs.JobFailed:
     # JAX compiles a program for each dtype and shape, which matters here and not how fast it runs.
     quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     try:
-        return jobs.run(semantics.run_all, n, backend, mpi=mpi, environment=quick, limit=500)
+        return jobs.run(semantics.run_all, n, backend, mpi=mpi, environment=quick, limit=900)
     except jobs.JobFailed as error:
         return error
 
@@ -180,6 +180,14 @@ def test_a_lost_peer_over_gloo(how: int) -> None:
             assert outcome.value["seconds"] < 20
         else:
             assert 2 < outcome.value["seconds"] < 25
+
+
+@pytest.mark.parametrize("engine", ["jax", "mlx"])
+def test_a_killed_peer_of_an_engine(engine: str) -> None:
+    first, _ = jobs.run(_left, 2, engine, [int(signal.SIGKILL), 60.0], abandoned=[1])
+    assert first.error is None, first.trace
+    assert first.value["errors"] == ["CommunicationError"] * 4, first.value["texts"]
+    assert first.value["seconds"] < 20
 
 
 def test_a_stopped_peer_over_mpi() -> None:

@@ -166,10 +166,13 @@ class TorchCommunicator(Communicator):
 
     def close(self) -> None:
         """Wait until what was sent has been received, and let go of the others."""
-        if self._sending is not None:
-            self._guarded("close", self._sending.finish, self._timeout)
+        try:
+            # Of a rank that is lost, somebody has been told.
+            if self._sending is not None and not self._loss:
+                self._guarded("close", self._sending.finish, self._timeout)
+        finally:
             self._sending = None
-        _GROUP.leave()
+            _GROUP.leave()
 
 
 class GlooCommunicator(TorchCommunicator):

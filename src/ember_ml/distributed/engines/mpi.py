@@ -152,9 +152,9 @@ class MpiCommunicator(Communicator):
 
     def close(self) -> None:
         """Wait until what was sent has been received."""
-        for request, held in self._sent:
-            self._guarded("close", self._done, request, held)
-        self._sent = []
+        while self._sent and not self._loss:
+            self._guarded("close", self._done, *self._sent[0])
+            del self._sent[0]
 
 
 class _Requests(Pending):
