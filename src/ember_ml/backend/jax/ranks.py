@@ -76,15 +76,11 @@ def bound() -> bool:
 def as_loss(error: Exception) -> CommunicationError | None:
     """The error of a peer that is gone, where JAX's says that."""
     text = str(error).lower()
-<<<<<<< HEAD
     # Where JAX calls a program that it has called before, its errors are ValueErrors.
     is_theirs = isinstance(error, jax.errors.JaxRuntimeError) or (
         isinstance(error, ValueError) and ("gloo " in text or "nccl " in text)
     )
     if not is_theirs or not any(word in text for word in _LOSSES):
-=======
-    if not isinstance(error, _ERRORS) or not any(word in text for word in _LOSSES):
->>>>>>> comm
         return None
     return CommunicationError(f"another rank is gone or does not answer ({error})")
 
@@ -181,11 +177,7 @@ class SpreadProgram:
     def _started(self, program: Any, natives: Sequence[Any]) -> list[Any]:
         try:
             return self._ranks.run(program, natives)
-<<<<<<< HEAD
-        except (jax.errors.JaxRuntimeError, ValueError) as error:
-=======
         except _ERRORS as error:
->>>>>>> comm
             loss = as_loss(error)
             if loss is None:
                 raise
