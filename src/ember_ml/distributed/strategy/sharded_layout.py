@@ -1,0 +1,127 @@
+"""Layout: how the numbers of a tensor are divided among ranks, and brought together again.
+
+A tensor is taken as one long row of numbers, which is cut into parts of one length; the last ones
+are filled up with zeros. So every shape can be divided, numbers without an axis included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from ember_ml import dtypes, ops
+from ember_ml.autodiff.custom import custom_gradient
+from ember_ml.distributed.communicator import Communicator, _is_differentiated
+from ember_ml.tensor.core import Tensor, fill
+
+__all__ = ["Layout", "gathered"]
+
+
+class Layout(NamedTuple):
+    """The shape of a tensor that `ranks` processes keep together.
+
+    >>> layout = Layout((3,), 2)
+    >>> layout.length, [layout.span(rank) for rank in range(2)]
+    (2, [(0, 2), (2, 3)])
+    >>> layout.part(ops.asarray([1.0, 2.0, 3.0]), 1).tolist()
+    [3.0, 0.0]
+    """
+
+    shape: tuple[int, ...]
+    ranks: int
+
+    @property
+    def size(self) -> int:
+        """How many numbers the tensor has."""
+        return prod(self.shape)
+
+    @property
+    def length(self) -> int:
+        """How many numbers each rank keeps, those that fill up included."""
+        return -(-self.size // self.ranks)
+
+    def span(self, rank: int) -> tuple[int, int]:
+        """Where the part of a rank begins and ends in the long row, without what fills up."""
+        length, size = self.length, self.size
+        return min(rank * length, size), min((rank + 1) * length, size)
+
+    def part(self, x: Tensor, rank: int) -> Tensor:
+        """The part of a rank, in memory of its own."""
+        first, last = self.span(rank)
+        own = ops.reshape(x, (-1,))[first:last]
+        return _filled(own, self.length) if last - first < self.length else own.copy()
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The parts of all ranks, one in each row."""
+        flat = ops.reshape(x, (-1,))
+        return ops.reshape(_filled(flat, self.ranks * self.length), (self.ranks, self.length))
+
+    def whole(self, rows: Tensor) -> Tensor:
+        """The tensor of which these are the parts."""
+        flat = ops.reshape(rows, (-1,))
+        if self.size < self.ranks * self.length:
+            flat = flat[: self.size]
+        return ops.reshape(flat, self.shape)
+
+
+def _filled(flat: Tensor, length: int) -> Tensor:
+    missing = length - flat.shape[0]
+    if not missing:
+        return flat
+    spec = flat._spec
+    return ops.concat([flat, fill(spec.backend.full((missing,), 0, spec), spec)])
+
+
+def gathered(
+    communicator: Communicator, parts: Sequence[Tensor], layouts: Sequence[Layout]
+) -> list[Tensor]:
+    """Whole tensors of the parts of all ranks, by one exchange; all parts have one dtype.
+
+    The gradient of a part is the sum over ranks of that of the whole tensor, at its place.
+    """
+    if not any(_is_differentiated(part) for part in parts):
+        return _gathered(communicator, parts, layouts)
+
+    def forward(*own: Tensor) -> Any:
+        def pull(grads: list[Tensor]) -> tuple[Tensor, ...]:
+            return tuple(_scattered(communicator, grads, layouts))
+
+        return _gathered(communicator, own, layouts), pull
+
+    made: list[Tensor] = custom_gradient(forward)(*parts)
+    return made
+
+
+def _gathered(
+    communicator: Communicator, parts: Sequence[Tensor], layouts: Sequence[Layout]
+) -> list[Tensor]:
+    if len(parts) == 1:
+        return [layouts[0].whole(communicator._stacked(parts[0]))]
+    rows = communicator._stacked(ops.concat(list(parts)))
+    backend = rows._spec.backend
+    made, first = [], 0
+    for layout in layouts:
+        columns = rows.native[:, first : first + layout.length]
+        if backend.mutable:  # memory of its own, so that each can be let go by itself
+            columns = backend.copy(columns)
+        made.append(layout.whole(fill(columns, rows._spec)))
+        first += layout.length
+    return made
+
+
+def _scattered(
+    communicator: Communicator, grads: Sequence[Tensor], layouts: Sequence[Layout]
+) -> list[Tensor]:
+    """The sums over ranks of gradients, of which each rank gets its parts, by one exchange."""
+    dtype = grads[0].dtype
+    rows = [layout.rows(g) for g, layout in zip(grads, layouts, strict=True)]
+    joined = rows[0] if len(rows) == 1 else ops.concat(rows, axis=1)
+    if dtype in (dtypes.float16, dtypes.bfloat16):  # sums of halves would lose more with each rank
+        joined = joined.astype(dtypes.float32)
+    own = ops.reshape(communicator._scattered(joined, "sum", 0), (-1,)).astype(dtype, copy=False)
+    made, first = [], 0
+    for layout in layouts:
+        made.append(fill(own.native[first : first + layout.length], own._spec))
+        first += layout.length
+    return made
