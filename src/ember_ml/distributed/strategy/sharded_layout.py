@@ -26,10 +26,16 @@ class Layout(NamedTuple):
     (2, [(0, 2), (2, 3)])
     >>> layout.part(ops.asarray([1.0, 2.0, 3.0]), 1).tolist()
     [3.0, 0.0]
+
+    With `by_rows`, as FSDP of torch has it, parts are rows of the tensor, not filled up.
+
+    >>> Layout((3, 2), 2, by_rows=True).part(ops.ones((3, 2)), 1).shape
+    (1, 2)
     """
 
     shape: tuple[int, ...]
     ranks: int
+    by_rows: bool = False
 
     @property
     def size(self) -> int:
@@ -39,6 +45,8 @@ class Layout(NamedTuple):
     @property
     def length(self) -> int:
         """How many numbers each rank keeps, those that fill up included."""
+        if self.by_rows:
+            return -(-prod(self.shape[:1]) // self.ranks) * prod(self.shape[1:])
         return -(-self.size // self.ranks)
 
     def span(self, rank: int) -> tuple[int, int]:
@@ -46,11 +54,23 @@ class Layout(NamedTuple):
         length, size = self.length, self.size
         return min(rank * length, size), min((rank + 1) * length, size)
 
+    def part_shape(self, rank: int) -> tuple[int, ...]:
+        """The shape of what a rank keeps."""
+        if not self.by_rows:
+            return (self.length,)
+        rows, ranks = prod(self.shape[:1]), self.ranks
+        chunk = -(-rows // ranks)
+        return (max(0, min(rows - rank * chunk, chunk)), *self.shape[1:])
+
     def part(self, x: Tensor, rank: int) -> Tensor:
         """The part of a rank, in memory of its own."""
         first, last = self.span(rank)
-        own = ops.reshape(x, (-1,))[first:last]
-        return _filled(own, self.length) if last - first < self.length else own.copy()
+        own = ops.reshape(x, (-1,))[first:last].copy()
+        return ops.reshape(_filled(own, prod(self.part_shape(rank))), self.part_shape(rank))
+
+    def row(self, part: Tensor) -> Tensor:
+        """A part as it is exchanged: one row of the same length on all ranks."""
+        return _filled(ops.reshape(part, (-1,)), self.length) if self.by_rows else part
 
     def rows(self, x: Tensor) -> Tensor:
         """The parts of all ranks, one in each row."""
@@ -96,9 +116,10 @@ def gathered(
 def _gathered(
     communicator: Communicator, parts: Sequence[Tensor], layouts: Sequence[Layout]
 ) -> list[Tensor]:
-    if len(parts) == 1:
-        return [layouts[0].whole(communicator._stacked(parts[0]))]
-    rows = communicator._stacked(ops.concat(list(parts)))
+    own = [layout.row(part) for layout, part in zip(layouts, parts, strict=True)]
+    if len(own) == 1:
+        return [layouts[0].whole(communicator._stacked(own[0]))]
+    rows = communicator._stacked(ops.concat(own))
     backend = rows._spec.backend
     made, first = [], 0
     for layout in layouts:
@@ -122,6 +143,8 @@ def _scattered(
     own = ops.reshape(communicator._scattered(joined, "sum", 0), (-1,)).astype(dtype, copy=False)
     made, first = [], 0
     for layout in layouts:
-        made.append(fill(own.native[first : first + layout.length], own._spec))
+        shape = layout.part_shape(communicator.rank)
+        part = fill(own.native[first : first + prod(shape)], own._spec)
+        made.append(ops.reshape(part, shape) if layout.by_rows else part)
         first += layout.length
     return made

@@ -25,7 +25,18 @@ from ember_ml.nn.module import Module
 from ember_ml.tensor import convert, roles
 from ember_ml.tensor.core import Tensor
 
-__all__ = ["Scope", "ShardedModule", "scope", "shard", "unshard", "wholes"]
+__all__ = [
+    "Engine",
+    "Layouts",
+    "Scope",
+    "ShardedModule",
+    "located",
+    "scope",
+    "shard",
+    "unshard",
+    "wholes",
+    "within",
+]
 
 _LAYOUTS: Final = "_layouts"
 # Engines whose programs are put in order by themselves.
@@ -37,11 +48,26 @@ _CLASSES: Final[dict[tuple[type, frozenset[str]], type]] = {}
 class Layouts:
     """How the tensors of one module are divided, by the names that they have in it."""
 
-    __slots__ = ("communicator", "named")
+    __slots__ = ("communicator", "engine", "named", "originals", "unit")
 
-    def __init__(self, communicator: Communicator, named: dict[str, Layout]) -> None:
+    def __init__(
+        self, communicator: Communicator, originals: dict[str, Tensor], named: dict[str, Layout]
+    ) -> None:
         self.communicator = communicator
+        # The parameters themselves: copies of a module have others, of other dtypes perhaps.
+        self.originals = originals
         self.named = named
+        # Who gathers, and what it has for this module, where that is not a Scope.
+        self.engine: Engine | None = None
+        self.unit: Any = None
+
+
+class Engine:
+    """What gathers in another way than a Scope: see sharded_fsdp.py."""
+
+    def within(self, function: Callable[[], Any]) -> Any:
+        """Call a function where tensors are whole."""
+        raise NotImplementedError
 
 
 # --- Scopes -------------------------------------------------------------------------------------
@@ -107,6 +133,13 @@ class Scope:
                 if _LAYOUTS in one.__dict__:
                     self._held[id(one)] = (one, self._gather(one))
 
+    def run(
+        self, module: Any, function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Call a module by what its class would do."""
+        with self.call(module):
+            return function(*args, **kwargs)
+
     @contextmanager
     def call(self, module: Any) -> Iterator[None]:
         """A call of a module: what was gathered for it is let go at the end."""
@@ -133,13 +166,23 @@ def _skip(*_: Any) -> None:
     """Nobody wants to know."""
 
 
+def within(module: Module, function: Callable[[], Any]) -> Any:
+    """Call a function where the attributes of a module are whole tensors."""
+    layouts: Layouts = module.__dict__[_LAYOUTS]
+    if layouts.engine is not None:
+        return layouts.engine.within(function)
+    with scope() as made:
+        made.prepare(module)
+        return function()
+
+
 @contextmanager
-def scope() -> Iterator[Scope]:
+def scope(made: Scope | None = None) -> Iterator[Scope]:
     """A block in which the attributes of sharded modules are whole tensors.
 
     Every rank must open it and read the same attributes in it, in the same order.
     """
-    made = Scope()
+    made = Scope() if made is None else made
     token = _SCOPE.set(made)
     try:
         yield made
@@ -209,11 +252,8 @@ class ShardedModule(Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         found = _SCOPE.get()
         if found is None:
-            with scope() as made:
-                made.prepare(self)
-                return super().__call__(*args, **kwargs)
-        with found.call(self):
-            return super().__call__(*args, **kwargs)
+            return within(self, lambda: self(*args, **kwargs))
+        return found.run(self, super().__call__, args, kwargs)
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         """Every parameter with its name: whole within a scope, the parts of this rank outside."""
@@ -307,18 +347,30 @@ def wholes(
 def shard(model: Module, communicator: Communicator) -> dict[int, Layout]:
     """Let the parameters of a model hold the parts of this rank; gives layouts by their ids."""
     found: dict[int, Layout] = {}
+    engine = _engine(model, communicator)
     for one in list(model.modules()):
-        named: dict[str, Layout] = {}
-        for name, x in _own(one):
-            if not roles.is_parameter(x):
-                continue
+        own = {name: x for name, x in _own(one) if roles.is_parameter(x)}
+        for x in own.values():
             if id(x) not in found:
-                layout = found[id(x)] = Layout(x.shape, communicator.world_size)
-                moving.become(x, layout.part(x.detach(), communicator.rank))
-            named[name] = found[id(x)]
-        one.__dict__[_LAYOUTS] = Layouts(communicator, named)
+                found[id(x)] = Layout(x.shape, communicator.world_size, engine is not None)
+                if engine is not None:
+                    moving.become(x, engine.parts[id(x)])
+                else:
+                    moving.become(x, found[id(x)].part(x.detach(), communicator.rank))
+        named = {name: found[id(x)] for name, x in own.items()}
+        layouts = one.__dict__[_LAYOUTS] = Layouts(communicator, own, named)
+        if engine is not None:
+            layouts.engine, layouts.unit = engine, engine.units.get(id(one))
         one.__class__ = _class_of(type(one), _attributes(one, named))
     return found
+
+
+def _engine(model: Module, communicator: Communicator) -> Any:
+    if communicator.transport not in ("gloo", "nccl") or communicator.backend != "torch":
+        return None
+    from ember_ml.distributed.strategy.sharded_fsdp import FullySharded
+
+    return FullySharded(model, communicator)
 
 
 def unshard(model: Module) -> None:
