@@ -388,9 +388,7 @@ class Trainer:
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Save all that this run needs to go on; the file appears whole or not at all."""
-        from ember_ml import io
-
-        io.save(path, checkpointing.content(self))
+        checkpointing.save(self, path)
 
     def progress_state(self) -> dict[str, Any]:
         """How far the run is."""
@@ -418,10 +416,10 @@ class Trainer:
         if resume is None or resume is False:
             return None
         if resume is not True:
-            return checkpointing.find(resume)
+            return checkpointing.find(resume, self)
         for one in self.callbacks:
             if isinstance(one, Checkpoint):
-                return latest(one.directory)
+                return checkpointing.newest(one.directory, self)
         raise DomainError("Trainer.fit(resume=True) needs a Checkpoint among the callbacks")
 
     # --- What callbacks ask ---------------------------------------------------------------------
