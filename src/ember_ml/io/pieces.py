@@ -178,28 +178,38 @@ def share_out(
 ) -> Share:
     """What a rank writes of tensors that all ranks have, and of those that it has a part of.
 
-    All ranks come to the same division. Of a tensor that is larger than a rank's share, each rank
-    writes rows; the rest goes, the largest first, to the rank that has the least.
+    All ranks come to the same division. Tensors go, the largest first, to the rank that has the
+    least; those that are more than half of a rank's share are cut to fill what the ranks lack.
     """
     share = Share({}, {})
     alike = {name: x for name, x in tensors.items() if name not in parts}
     fair = -(-sum(x.nbytes for x in alike.values()) // ranks)
     loads = [0] * ranks
+    large: list[tuple[str, Tensor, int]] = []
     for name, x in sorted(alike.items(), key=lambda item: -item[1].nbytes):
-        axis = _cut_axis(x, ranks) if x.nbytes > max(fair, _LEAST_CUT) else None
-        if axis is None:
-            owner = loads.index(min(loads))
-            loads[owner] += x.nbytes
-            if owner == rank:
-                share.tensors[name] = x
+        axis = _cut_axis(x, ranks) if x.nbytes > max(fair // 2, _LEAST_CUT) else None
+        if axis is not None:
+            large.append((name, x, axis))
             continue
-        side = x.shape[axis]
-        ends = [side * i // ranks for i in range(ranks + 1)]
-        for i in range(ranks):
-            loads[i] += x.nbytes // side * (ends[i + 1] - ends[i])
-        cut = (slice(None),) * axis + (slice(ends[rank], ends[rank + 1]),)
-        where = Range(axis, ends[rank], ends[rank + 1])
-        _add(share, name, x.detach()[cut], x.shape, where, rank, tensors)
+        owner = loads.index(min(loads))
+        loads[owner] += x.nbytes
+        if owner == rank:
+            share.tensors[name] = x
+    # The large ones, one after another, are a line of bytes of which each rank has a stretch.
+    gaps = [max(fair - load, 0) for load in loads]
+    total = sum(x.nbytes for _, x, _ in large)
+    ends = [total * sum(gaps[:i]) // max(sum(gaps), 1) for i in range(ranks + 1)]
+    begin = 0
+    for name, x, axis in large:
+        row = x.nbytes // x.shape[axis]
+        rows = [min(max((end - begin + row // 2) // row, 0), x.shape[axis]) for end in ends]
+        rows[-1] = x.shape[axis]
+        begin += x.nbytes
+        start, stop = rows[rank], rows[rank + 1]
+        if start < stop:
+            cut = (slice(None),) * axis + (slice(start, stop),)
+            where = Range(axis, start, stop)
+            _add(share, name, x.detach()[cut], x.shape, where, rank, tensors)
     for name, part in parts.items():
         _add(share, name, part.x, part.shape, part.range, rank, tensors)
     return share
