@@ -16,6 +16,7 @@ from rich.syntax import Syntax
 
 import ember_ml as em
 from ember_ml.backend.selection import ENVIRONMENT_VARIABLE, backend_file
+from ember_ml.cli import launch
 from ember_ml.errors import EmberError
 from ember_ml.graph.text import plain
 
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 backends_app = typer.Typer(help="List the backends, or choose the default one.")
 app.add_typer(backends_app, name="backends")
+launch.add_to(app)
 
 
 def _printable(text: str) -> str:

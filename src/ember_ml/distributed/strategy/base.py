@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from ember_ml.distributed import joining
 from ember_ml.distributed.communicator import Communicator
 from ember_ml.distributed.world import World
 from ember_ml.errors import ShapeError
+from ember_ml.io.parts import Range
 from ember_ml.nn.module import Module
 from ember_ml.tensor.core import Tensor
 
@@ -104,6 +105,24 @@ class Strategy:
     def agree(self, flag: bool) -> bool:
         """True where any rank says so."""
         return self.start_agree([flag])()[0]
+
+    # --- What a checkpoint holds: see training/checkpointing.py -----------------------------
+
+    def checkpoint_state(self, trainer: Trainer) -> dict[str, Any]:
+        """The states of "model" and "optimizer"; `Part`s stand for what ranks have between them."""
+        from ember_ml.training import checkpointing
+
+        return checkpointing.plain_state(trainer)
+
+    def wanted(self, name: str, shape: tuple[int, ...]) -> Range | None:
+        """Which part of a tensor in a checkpoint this rank loads; None for all of it."""
+        return None
+
+    def load_checkpoint_state(self, trainer: Trainer, state: Mapping[str, Any]) -> None:
+        """Take what `checkpoint_state` gave, with what this rank wanted in the place of tensors."""
+        from ember_ml.training import checkpointing
+
+        checkpointing.load_plain_state(trainer, state)
 
 
 class SingleDeviceStrategy(Strategy):

@@ -408,12 +408,8 @@ class Trainer:
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Save all that this run needs to go on; the file appears whole or not at all."""
-        from ember_ml import io
-
         self.stepper.fold()
-        if self._together.is_main:
-            io.save(path, checkpointing.content(self))
-        self._together.first(None)  # all ranks know that it is there
+        checkpointing.save(self, path)
 
     def progress_state(self) -> dict[str, Any]:
         """How far the run is."""
@@ -444,10 +440,10 @@ class Trainer:
         if resume is None or resume is False:
             return None
         if resume is not True:
-            return checkpointing.find(resume)
+            return checkpointing.find(resume, self)
         for one in self.callbacks:
             if isinstance(one, Checkpoint):
-                return latest(one.directory)
+                return checkpointing.newest(one.directory, self)
         raise DomainError("Trainer.fit(resume=True) needs a Checkpoint among the callbacks")
 
     # --- What callbacks ask ---------------------------------------------------------------------

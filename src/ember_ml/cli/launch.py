@@ -1,0 +1,152 @@
+"""`ember launch`: a program in several processes, on one machine or on many."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from typer.core import TyperCommand
+
+from ember_ml.backend.selection import ENVIRONMENT_VARIABLE
+from ember_ml.distributed.launching.addresses import Endpoint
+from ember_ml.distributed.launching.agent import Agent, Options
+from ember_ml.distributed.launching.environment import Surroundings, surroundings
+from ember_ml.distributed.launching.output import Screen
+from ember_ml.distributed.launching.worker import Program, run
+from ember_ml.errors import DomainError, EmberError
+
+__all__ = ["add_to", "alone"]
+
+
+class _Command(TyperCommand):
+    """What comes after the script, or after -m and its module, is the program's own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        place = 0
+        while place < len(args) and args[place].startswith("-") and args[place] != "--":
+            if args[place] == "-m":
+                args = [*args[: place + 2], "--", *args[place + 2 :]]
+                break
+            is_flag = args[place] == "--help" or "=" in args[place]
+            attached = not args[place].startswith("--") and len(args[place]) > 2
+            place += 1 if is_flag or attached else 2
+        return super().parse_args(ctx, args)
+
+
+def launch(
+    program: Annotated[
+        list[str] | None,
+        typer.Argument(help="The script and its arguments.", metavar="SCRIPT [ARGS]..."),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option("-n", "--nproc", help="Processes on this machine.")
+    ] = None,
+    module: Annotated[
+        str | None, typer.Option("-m", "--module", help="Run a module, not a script.")
+    ] = None,
+    nnodes: Annotated[int | None, typer.Option(help="How many machines there are.")] = None,
+    node_rank: Annotated[int | None, typer.Option(help="The number of this one, from 0.")] = None,
+    master: Annotated[
+        str | None, typer.Option(help="host:port of the machine with --node-rank 0.")
+    ] = None,
+    max_restarts: Annotated[
+        int, typer.Option(help="How often a job that failed is started again.")
+    ] = 0,
+    backend: Annotated[
+        str | None, typer.Option("--backend", "-b", help="The engine of all processes.")
+    ] = None,
+    heartbeat: Annotated[
+        float, typer.Option(help="Seconds after which one that is stopped or silent is lost.")
+    ] = 10.0,
+    grace: Annotated[
+        float, typer.Option(help="Seconds from SIGTERM to SIGKILL, when the job ends.")
+    ] = 3.0,
+    wait: Annotated[float, typer.Option(help="Seconds that machines wait for each other.")] = 300.0,
+) -> None:
+    """Run a program in several processes, and watch them: ember launch -n 2 train.py --lr 0.1.
+
+    A process that fails, is killed or stopped ends the job, with a report. Under torchrun,
+    mpiexec, Slurm and Kubernetes, it joins what is there.
+    """
+    try:
+        what = _program(module, program or [])
+        what.require()
+        _require_backend(backend)
+        around = surroundings(os.environ, processes)
+        if around.world is not None:
+            # This process has a rank already, and runs the program itself.
+            _join(what, around, backend)
+            return
+        options = Options(
+            what,
+            processes=1 if processes is None else processes,
+            nnodes=_first(nnodes, around.nnodes, 1),
+            node_rank=_first(node_rank, around.node_rank, 0),
+            master=around.master if master is None else Endpoint.parse(master),
+            max_restarts=max_restarts,
+            backend=backend,
+            heartbeat=heartbeat,
+            grace=grace,
+            wait=wait,
+        )
+        code = Agent(options, Screen()).run()
+    except (EmberError, OSError) as error:
+        text = escape(str(error))
+        Console(stderr=True).print(f"[red]error:[/red] {text}", soft_wrap=True, highlight=False)
+        # 2, as for other wrong commands: 1 may be that of a rank.
+        raise typer.Exit(2) from error
+    raise typer.Exit(code)
+
+
+def _program(module: str | None, given: list[str]) -> Program:
+    if module is not None:
+        return Program(module, tuple(given), is_module=True)
+    if not given:
+        raise DomainError("ember launch needs a script: ember launch -n 2 train.py")
+    return Program(given[0], tuple(given[1:]))
+
+
+def _require_backend(name: str | None) -> None:
+    from ember_ml import backend
+
+    if name is not None and name not in backend.known_backends():
+        known = ", ".join(backend.known_backends())
+        raise DomainError(f"ember launch got --backend {name}; there are {known}")
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+def _join(program: Program, around: Surroundings, backend: str | None) -> None:
+    assert around.world is not None
+    world = around.world
+    if world.launcher == "mpi":
+        from ember_ml.distributed.launching.mpi import agreed
+
+        world = agreed(world)
+    os.environ.update(world.environment())
+    if backend is not None:
+        os.environ[ENVIRONMENT_VARIABLE] = backend
+    run(program)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make it a command of `ember`."""
+    app.command(
+        "launch",
+        cls=_Command,
+        context_settings={"allow_interspersed_args": False},
+    )(launch)
+
+
+def alone() -> None:
+    """The command by itself, for `python -m ember_ml.launch`."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    add_to(app)
+    made: Any = typer.main.get_command(app)
+    made(sys.argv[1:], prog_name="python -m ember_ml.launch")
