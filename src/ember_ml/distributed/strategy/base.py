@@ -15,6 +15,7 @@ from ember_ml.errors import ShapeError
 from ember_ml.io.parts import Range
 from ember_ml.nn.module import Module
 from ember_ml.tensor.core import Tensor
+from ember_ml.training.clipping import clip_grad_norm
 
 if TYPE_CHECKING:
     from ember_ml.training.trainer.trainer import Trainer
@@ -76,6 +77,34 @@ class Strategy:
 
     def settle(self, loader: Any) -> None:
         """Before a loader is gone through: all ranks have the same data, in the same order."""
+
+    # For strategies whose ranks keep parts of a model: see sharded.py.
+
+    def enter(self, trainer: Trainer) -> None:
+        """Training begins, all ranks having the whole model."""
+
+    def leave(self, trainer: Trainer) -> None:
+        """Training has ended: all ranks are to have the whole model."""
+
+    def within(self, model: Module, function: Callable[[], Any]) -> Any:
+        """Call a function that uses the model without gradients."""
+        return function()
+
+    def clipped(self, grads: Any, max_norm: float) -> Any:
+        """Gradients that `value_and_grad` gave, of a norm of at most so much."""
+        return clip_grad_norm(grads, max_norm)[0]
+
+    def all_true(self, fine: Tensor) -> Tensor:
+        """Whether what a rank finds of its gradients is true on all of them."""
+        return fine
+
+    def part_value_and_grad(
+        self, loss_of: Callable[[Any], Any], model: Module
+    ) -> tuple[tuple[Tensor, Any], Any]:
+        """`((loss, aux), gradients)` of the part of this rank, which `sum` then sums."""
+        found: tuple[tuple[Tensor, Any], Any]
+        found = gradients.value_and_grad(loss_of, has_aux=True)(model)
+        return found
 
     def value_and_grad(
         self, loss_of: Callable[[Any], Any], model: Module, share: Tensor | None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from ember_ml import dtypes, ops
+from ember_ml import ops
 from ember_ml.autodiff.custom import custom_gradient
 from ember_ml.distributed.communicator import Communicator, _is_differentiated
 from ember_ml.tensor.core import Tensor, fill
@@ -65,8 +65,12 @@ class Layout(NamedTuple):
     def part(self, x: Tensor, rank: int) -> Tensor:
         """The part of a rank, in memory of its own."""
         first, last = self.span(rank)
-        own = ops.reshape(x, (-1,))[first:last].copy()
-        return ops.reshape(_filled(own, prod(self.part_shape(rank))), self.part_shape(rank))
+        return self.filled(ops.reshape(x, (-1,))[first:last].copy(), rank)
+
+    def filled(self, own: Tensor, rank: int) -> Tensor:
+        """The part of a rank of the numbers in its span."""
+        shape = self.part_shape(rank)
+        return ops.reshape(_filled(own, prod(shape)), shape)
 
     def row(self, part: Tensor) -> Tensor:
         """A part as it is exchanged: one row of the same length on all ranks."""
@@ -135,12 +139,9 @@ def _scattered(
     communicator: Communicator, grads: Sequence[Tensor], layouts: Sequence[Layout]
 ) -> list[Tensor]:
     """The sums over ranks of gradients, of which each rank gets its parts, by one exchange."""
-    dtype = grads[0].dtype
     rows = [layout.rows(g) for g, layout in zip(grads, layouts, strict=True)]
     joined = rows[0] if len(rows) == 1 else ops.concat(rows, axis=1)
-    if dtype in (dtypes.float16, dtypes.bfloat16):  # sums of halves would lose more with each rank
-        joined = joined.astype(dtypes.float32)
-    own = ops.reshape(communicator._scattered(joined, "sum", 0), (-1,)).astype(dtype, copy=False)
+    own = ops.reshape(communicator._reduced(joined, "sum", communicator._part), (-1,))
     made, first = [], 0
     for layout in layouts:
         shape = layout.part_shape(communicator.rank)

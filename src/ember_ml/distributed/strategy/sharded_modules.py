@@ -30,6 +30,8 @@ __all__ = [
     "Layouts",
     "Scope",
     "ShardedModule",
+    "engine_of",
+    "layouts_of",
     "located",
     "scope",
     "shard",
@@ -64,6 +66,12 @@ class Layouts:
 
 class Engine:
     """What gathers in another way than a Scope: see sharded_fsdp.py."""
+
+    def value_and_grad(
+        self, function: Callable[[], tuple[Tensor, Any]], trained: list[Tensor]
+    ) -> tuple[Tensor, Any, list[Tensor]]:
+        """A number, what comes with it, and the parts of its gradients, summed over ranks."""
+        raise NotImplementedError
 
     def within(self, function: Callable[[], Any]) -> Any:
         """Call a function where tensors are whole."""
@@ -294,6 +302,14 @@ class ShardedModule(Module):
                 given[name] = layout.part(x.detach(), communicator.rank)
         return super().load_state_dict(given, strict)
 
+    def part_state(self) -> dict[str, Tensor]:
+        """The parts of this rank and persistent buffers by name."""
+        return super().state_dict()
+
+    def load_part_state(self, state: Mapping[str, Any]) -> None:
+        """Write what `part_state` gave."""
+        super().load_state_dict(state)
+
     def _plans(
         self, prefix: str, aliases: bool = False
     ) -> dict[str, tuple[Layout, Communicator]]:
@@ -386,6 +402,17 @@ def unshard(model: Module) -> None:
                 whole = gathered(layouts.communicator, [x.detach()], [layouts.named[name]])[0]
                 moving.become(x, whole)
         one.__class__ = type(one).__mro__[2]  # after ShardedModule comes what it was
+
+
+def engine_of(model: Module) -> Engine | None:
+    """Who gathers for a divided model, where that is not a Scope."""
+    layouts: Layouts = model.__dict__[_LAYOUTS]
+    return layouts.engine
+
+
+def layouts_of(model: ShardedModule) -> dict[str, Layout]:
+    """How the parameters of a divided model are divided, by name."""
+    return {name: layout for name, (layout, _) in model._plans("").items()}
 
 
 def _attributes(module: Module, named: Mapping[str, Layout]) -> frozenset[str]:

@@ -91,6 +91,14 @@ class ShardedOptimizer(Optimizer):
             state = {**state, "state": parts}
         super().load_state_dict(state)
 
+    def part_state(self) -> dict[str, Any]:
+        """What is needed to go on, with the parts of this rank."""
+        return super().state_dict()
+
+    def load_part_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `part_state` gave."""
+        super().load_state_dict(state)
+
     def __getstate__(self) -> dict[str, Any]:
         return {key: v for key, v in super().__getstate__().items() if key != _DIVIDED}
 

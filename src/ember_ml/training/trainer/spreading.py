@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from ember_ml import ops, tree
-from ember_ml.autodiff import gradients, tape
+from ember_ml.autodiff import tape
 from ember_ml.autodiff.compiling import draws
 from ember_ml.distributed.strategy.base import Strategy
 from ember_ml.errors import DomainError
@@ -82,6 +82,13 @@ class SpreadStepper(Stepper):
         done = tree.map(detached, outcome)
         return self._update(loss.detach(), grads, before, [(done, batch)])
 
+    def _prepared(self, loss: Tensor, grads: Any) -> tuple[Any, Tensor | None]:
+        grads, fine = super()._prepared(loss, grads)
+        return grads, None if fine is None else self.strategy.all_true(fine)
+
+    def _clipped(self, grads: Any, max_norm: float) -> Any:
+        return self.strategy.clipped(grads, max_norm)
+
     def _measure(self, outcome: Any) -> None:
         if self._counts:
             super()._measure(outcome)
@@ -137,7 +144,7 @@ class SpreadStepper(Stepper):
             scaled, aux = loss_of(model)
             return scaled * share.astype(scaled.dtype, copy=False), aux
 
-        (_, (own, outcome)), grads = gradients.value_and_grad(weighted, has_aux=True)(self.model)
+        (_, (own, outcome)), grads = self.strategy.part_value_and_grad(weighted, self.model)
         if self.precision is not None:
             grads = self.precision.unscale(grads)
         with tape.no_grad():
@@ -210,6 +217,12 @@ class SpreadStepper(Stepper):
         """Add a part of a batch to the metrics and to the mean loss."""
         self._counts = batch.rows > 0
         self._evaluated(batch.batch, batch, float(batch.rows))
+
+    def _evaluate(self, batch: Any) -> Any:
+        return self.strategy.within(self.model, lambda: super(SpreadStepper, self)._evaluate(batch))
+
+    def _predict(self, *inputs: Any) -> Any:
+        return self.strategy.within(self.model, lambda: super(SpreadStepper, self)._predict(*inputs))
 
     def predict(self, inputs: tuple[Any, ...], given: Any = None) -> Any:
         """What the model says of inputs."""

@@ -191,8 +191,11 @@ class Stepper:
             for g in tree.leaves(grads):
                 fine = ops.logical_and(fine, ops.all(ops.isfinite(g)))
         if self.clip_norm is not None:
-            grads, _ = clip_grad_norm(grads, self.clip_norm)
+            grads = self._clipped(grads, self.clip_norm)
         return grads, fine
+
+    def _clipped(self, grads: Any, max_norm: float) -> Any:
+        return clip_grad_norm(grads, max_norm)[0]
 
     # --- Several batches for one update -----------------------------------------------------
 

@@ -77,6 +77,16 @@ class Together:
             if one is not None:
                 self._strategy.settle(one)
 
+    def enter(self, trainer: Trainer) -> None:
+        """Training begins; ranks may keep parts of the model from now on."""
+        if self._strategy is not None:
+            self._strategy.enter(trainer)
+
+    def leave(self, trainer: Trainer) -> None:
+        """Training has ended; all ranks have the whole model."""
+        if self._strategy is not None:
+            self._strategy.leave(trainer)
+
     def join(self, trainer: Trainer, loader: Any) -> None:
         """The same for an evaluation, where no run has begun."""
         if self._strategy is None:

@@ -154,6 +154,7 @@ class Trainer:
             self.loader = self._loader(data, batch_size, shuffle)
             held = None if validation is None else self._loader(validation, batch_size, False)
             self._together.begin(self, self.loader, held)
+            self._together.enter(self)
             self._begin(epochs, verbose)
             path = self._together.first(self._resume_path(resume))
             if path is not None:
@@ -161,6 +162,7 @@ class Trainer:
                 self.stepper.resumed()
                 self.resumed = True
             self._fit(held)
+            self._together.leave(self)
         return self.history
 
     def _begin(self, epochs: int, verbose: int) -> None:
@@ -321,6 +323,7 @@ class Trainer:
         self, group: list[Any], done: Done, lr: float, before: Mapping[str, int]
     ) -> Exception:
         """The error of a step that was not finite; random numbers are drawn as in that step."""
+        self._together.leave(self)
         after = random.get_state()
         buffers = {name: x.copy() for name, x in self.model.named_buffers()}
         random.set_state(before)
