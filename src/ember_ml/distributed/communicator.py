@@ -7,15 +7,20 @@ ever. Gradients go through: that of a sum over ranks is a sum over ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+import json
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, NoReturn
 
 import numpy as np
 
 from ember_ml import dtypes, ops
+from ember_ml.autodiff import tape
 from ember_ml.autodiff.custom import custom_gradient
 from ember_ml.backend import selection
 from ember_ml.backend.contract import Backend, NativeArray, Spec
+from ember_ml.distributed import headers
+from ember_ml.distributed.headers import REDUCTIONS, read_header
 from ember_ml.distributed.world import World
 from ember_ml.dtypes import DType
 from ember_ml.errors import (
@@ -25,19 +30,26 @@ from ember_ml.errors import (
     DomainError,
     DTypeError,
     EmberError,
+    GradientError,
     ShapeError,
+    TraceError,
 )
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
 
-__all__ = ["REDUCTIONS", "Communicator", "Pending"]
+__all__ = ["REDUCTIONS", "Communicator", "Pending", "read_header", "spec_of"]
 
-REDUCTIONS: Final = ("sum", "mean", "max", "min", "prod")
-# What a rank is about to do, in numbers of one length, so that ranks can compare them.
-_CALLS: Final = ("barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "send")
-_DTYPES: Final = dtypes.ALL
-_MOST_AXES: Final = 16
-_WORDS: Final = 4 + _MOST_AXES
+_WORDS: Final = headers.WORDS
+# Where an engine does not reduce a dtype, one that holds its values and wraps around like it. Half
+# precision is always summed in float32, and rounded once.
+_CARRIERS: Final = {
+    dtypes.float16: dtypes.float32,
+    dtypes.bfloat16: dtypes.float32,
+    dtypes.bool: dtypes.uint8,
+    dtypes.int16: dtypes.int32,
+    dtypes.uint16: dtypes.int32,
+    dtypes.uint32: dtypes.int64,
+}
 
 
 class Pending:
@@ -55,7 +67,12 @@ class Communicator:
     """The processes of a job: `rank` of `world_size`, and collectives over tensors of a backend.
 
     `em.distributed.initialize()` gives the one of the processes that `ember launch` started; in a
-    process that is alone, it is one of a single rank.
+    process that is alone, it is one of a single rank. Tensors must have the same dtype and shape on
+    every rank; what one rank does wrong raises the same class of error on all of them, and the job
+    can go on. A rank that is gone, or silent until the timeout, is CommunicationError.
+
+    Gradients are those of the sum of what all ranks compute from a result, and every rank must ask
+    for them alike.
 
     >>> from ember_ml import distributed
     >>> alone = distributed.initialize("numpy")
@@ -64,7 +81,9 @@ class Communicator:
     """
 
     # By what the processes talk: "gloo", "nccl", "mpi", "ring", "jax", or "none".
-    transport: ClassVar[str] = "none"
+    transport: str = "none"
+    # False where collectives cannot be a part of what em.jit compiles.
+    compiles: ClassVar[bool] = True
 
     def __init__(self, world: World, backend: Backend | str) -> None:
         self.world = world
@@ -82,101 +101,165 @@ class Communicator:
     # --- Collectives ------------------------------------------------------------------------
 
     def all_reduce(self, x: Any, op: str = "sum") -> Tensor:
-        """The sum, mean, max, min or product over ranks, on every rank; the dtype stays."""
-        tensor = self._taken("all_reduce", x)
-        self._require_op("all_reduce", op, tensor.dtype)
-        self._agree("all_reduce", tensor, REDUCTIONS.index(op))
+        """The sum, mean, max, min or product over ranks, on every rank; the dtype stays.
+
+        Integers wrap around. NaN on any rank is NaN in the result. float16 and bfloat16 are
+        reduced in float32 and rounded once. bool takes max (any) and min (all).
+        """
+        try:
+            tensor = self._taken("all_reduce", x)
+            self._require_op("all_reduce", op, tensor.dtype)
+        except Exception as error:
+            self._refuse("all_reduce", error, x)
         return self._all_reduce(tensor, op)
 
     def _all_reduce(self, x: Tensor, op: str) -> Tensor:
-        if not _is_differentiated(x):
-            return self._reduced(x, op)
-        if op not in ("sum", "mean"):
-            return _without_gradient(f"Communicator.all_reduce(op={op!r})", self._reduced, x, op)
+        needed = _is_differentiated(x)
 
-        def forward(x: Tensor) -> Any:
-            return self._reduced(x, op), lambda g: self._all_reduce(g, op)
+        def run(x: Tensor) -> Tensor:
+            self._agree("all_reduce", x, REDUCTIONS.index(op), needed)
+            return self._reduced(x, op, self._total)
 
-        return custom_gradient(forward)(x)  # type: ignore[no-any-return]  # what forward gives
+        if op in ("sum", "mean"):
+            return _differentiable(run, lambda g: self._all_reduce(g, op), x, needed)
+        return _without_gradient(f"Communicator.all_reduce(op={op!r})", run, x, needed)
 
     def broadcast(self, x: Any, root: int = 0) -> Tensor:
         """The tensor of the rank `root`, on every rank; all come with its shape and dtype."""
-        tensor = self._taken("broadcast", x)
-        self._require_rank("broadcast", root)
-        self._agree("broadcast", tensor, root)
+        try:
+            tensor = self._taken("broadcast", x)
+            root = self._rank("broadcast", "root", root)
+        except Exception as error:
+            self._refuse("broadcast", error, x)
+        needed = _is_differentiated(tensor)
 
-        def forward(x: Tensor) -> Any:
-            def pull(g: Tensor) -> Tensor:
-                total = self._all_reduce(g, "sum")
-                return total if self.rank == root else ops.zeros_like(total)
+        def run(x: Tensor) -> Tensor:
+            self._agree("broadcast", x, root, needed)
+            return self._run(self._broadcast, x, root)
 
-            return self._run(self._broadcast, x, root), pull
+        def pull(g: Tensor) -> Tensor:
+            total = self._all_reduce(g, "sum")
+            return total if self.rank == root else ops.zeros_like(total)
 
-        if _is_differentiated(tensor):
-            return custom_gradient(forward)(tensor)  # type: ignore[no-any-return]
-        return self._run(self._broadcast, tensor, root)
+        return _differentiable(run, pull, tensor, needed)
 
     def all_gather(self, x: Any, axis: int = 0) -> Tensor:
         """The tensors of all ranks one after another along `axis`; numbers become a vector."""
-        tensor = self._taken("all_gather", x)
-        if tensor.ndim == 0:
-            tensor = ops.reshape(tensor, (1,))
-        axis = _axis("all_gather", axis, tensor)
-        self._agree("all_gather", tensor, axis)
+        try:
+            tensor = self._taken("all_gather", x)
+            if tensor.ndim == 0:
+                tensor = ops.reshape(tensor, (1,))
+            axis = _axis("all_gather", axis, tensor)
+        except Exception as error:
+            self._refuse("all_gather", error, x)
         return self._all_gather(tensor, axis)
 
     def _all_gather(self, x: Tensor, axis: int) -> Tensor:
-        def forward(x: Tensor) -> Any:
-            return self._gathered(x, axis), lambda g: self._reduce_scatter(g, "sum", axis)
+        needed = _is_differentiated(x)
 
-        if _is_differentiated(x):
-            return custom_gradient(forward)(x)  # type: ignore[no-any-return]
-        return self._gathered(x, axis)
+        def run(x: Tensor) -> Tensor:
+            self._agree("all_gather", x, axis, needed)
+            parts = ops.moveaxis(self._stacked(x), 0, axis)
+            sides = list(x.shape)
+            sides[axis] *= self.world_size
+            return ops.reshape(parts, tuple(sides))
+
+        return _differentiable(run, lambda g: self._reduce_scatter(g, "sum", axis), x, needed)
 
     def reduce_scatter(self, x: Any, op: str = "sum", axis: int = 0) -> Tensor:
         """The part of this rank of a reduction: its share along `axis`, which ranks divide."""
-        tensor = self._taken("reduce_scatter", x)
-        self._require_op("reduce_scatter", op, tensor.dtype)
-        if tensor.ndim == 0:
-            raise ShapeError(
-                "Communicator.reduce_scatter takes a tensor with an axis, not a number"
-            )
-        axis = _axis("reduce_scatter", axis, tensor)
-        self._agree("reduce_scatter", tensor, REDUCTIONS.index(op) * 64 + axis)
-        if tensor.shape[axis] % self.world_size:
-            raise ShapeError(
-                f"Communicator.reduce_scatter got shape {tensor.shape}; {self.world_size} ranks "
-                f"cannot divide axis {axis} into equal parts"
-            )
+        try:
+            tensor = self._taken("reduce_scatter", x)
+            self._require_op("reduce_scatter", op, tensor.dtype)
+            if tensor.ndim == 0:
+                raise ShapeError(
+                    "Communicator.reduce_scatter takes a tensor with an axis, not a number"
+                )
+            axis = _axis("reduce_scatter", axis, tensor)
+            if tensor.shape[axis] % self.world_size:
+                raise ShapeError(
+                    f"Communicator.reduce_scatter got shape {tensor.shape}; {self.world_size} "
+                    f"ranks cannot divide axis {axis} into equal parts"
+                )
+        except Exception as error:
+            self._refuse("reduce_scatter", error, x)
         return self._reduce_scatter(tensor, op, axis)
 
     def _reduce_scatter(self, x: Tensor, op: str, axis: int) -> Tensor:
-        if not _is_differentiated(x):
-            return self._scattered(x, op, axis)
-        if op not in ("sum", "mean"):
-            name = f"Communicator.reduce_scatter(op={op!r})"
-            return _without_gradient(name, self._scattered, x, op, axis)
+        needed = _is_differentiated(x)
         share = 1.0 if op == "sum" else 1.0 / self.world_size
 
-        def forward(x: Tensor) -> Any:
-            return self._scattered(x, op, axis), lambda g: self._all_gather(g * share, axis)
+        def run(x: Tensor) -> Tensor:
+            self._agree("reduce_scatter", x, REDUCTIONS.index(op) * 64 + axis, needed)
+            part = self._reduced(ops.moveaxis(x, axis, 0), op, self._part)
+            return ops.moveaxis(part, 0, axis)
 
-        return custom_gradient(forward)(x)  # type: ignore[no-any-return]
+        if op in ("sum", "mean"):
+            return _differentiable(run, lambda g: self._all_gather(g * share, axis), x, needed)
+        return _without_gradient(f"Communicator.reduce_scatter(op={op!r})", run, x, needed)
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        self._agree("barrier", None, 0)
+        self._agree("barrier")
+
+    # --- Between two ranks ------------------------------------------------------------------
 
     def send(self, x: Any, to: int) -> None:
-        """Hand a tensor to the rank `to`, which calls `recv`."""
-        tensor = self._taken("send", x)
-        self._require_peer("send", to)
-        self._guarded("send", self._send, _header("send", tensor, self.rank), tensor.native, to)
+        """Hand a tensor to the rank `to`, which calls `recv`; what is sent first comes first.
+
+        It is received as a constant: gradients do not go through.
+        """
+        tensor = self._taken("send", x).detach()
+        to = self._peer("send", "to", to)
+        self._guarded("send", self._send, headers.header_of("send", tensor), tensor.native, to)
 
     def recv(self, source: int) -> Tensor:
         """The tensor that the rank `source` sends, with its shape and dtype."""
-        self._require_peer("recv", source)
+        source = self._peer("recv", "source", source)
         return self._guarded("recv", self._receive, source)  # type: ignore[no-any-return]
+
+    # --- Objects ----------------------------------------------------------------------------
+
+    def broadcast_object(self, value: Any, root: int = 0) -> Any:
+        """What JSON makes of the `value` of the rank `root`, on every rank: a tuple is a list.
+
+        >>> from ember_ml import distributed
+        >>> distributed.initialize("numpy").broadcast_object({"best": 0.5, "steps": (1, 2)})
+        {'best': 0.5, 'steps': [1, 2]}
+        """
+        try:
+            root = self._rank("broadcast_object", "root", root)
+            data = _json("broadcast_object", value) if self.rank == root else b""
+        except Exception as error:
+            self._refuse("broadcast_object", error)
+        rows = self._agree("broadcast_object", option=root, length=len(data))
+        if rows is None:
+            return json.loads(data)
+        length = headers.length_of(rows[root])
+        words = headers.words_of(data.ljust(length, b"\0"))
+        found = self._guarded("broadcast_object", self._broadcast_words, words, root)
+        return json.loads(found.tobytes()[:length])
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """What JSON makes of the values of all ranks, by rank, on every rank.
+
+        >>> from ember_ml import distributed
+        >>> distributed.initialize("numpy").all_gather_object({"rank": 0})
+        [{'rank': 0}]
+        """
+        try:
+            data = _json("all_gather_object", value)
+        except Exception as error:
+            self._refuse("all_gather_object", error)
+        rows = self._agree("all_gather_object", length=len(data))
+        if rows is None:
+            return [json.loads(data)]
+        lengths = [headers.length_of(row) for row in rows]
+        words = headers.words_of(data.ljust(max(lengths), b"\0"))
+        found = self._guarded("all_gather_object", self._gather_words, words)
+        return [
+            json.loads(row.tobytes()[:length]) for row, length in zip(found, lengths, strict=True)
+        ]
 
     # --- Without looking: for strategies, whose ranks have agreed on the model ---------------
 
@@ -185,7 +268,7 @@ class Communicator:
 
         Work goes on meanwhile, where the transport works by itself.
         """
-        return Pending([self._sum(native) for native in natives])
+        return Pending([self._guarded("all_reduce", self._sum, native) for native in natives])
 
     def close(self) -> None:
         """Let go of the others; nothing can be said afterwards."""
@@ -195,6 +278,11 @@ class Communicator:
     def _gather_words(self, words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """A row of int64 from every rank, on the host."""
         return words[None]
+
+    def _broadcast_words(self, words: np.ndarray[Any, Any], root: int) -> np.ndarray[Any, Any]:
+        """The row of int64 of the rank `root`, on the host."""
+        found: np.ndarray[Any, Any] = self._gather_words(words)[root]
+        return found
 
     def _carries(self, op: str, dtype: DType) -> bool:
         """Whether `_reduce` takes an op and a dtype; for others, all is gathered and reduced."""
@@ -235,48 +323,79 @@ class Communicator:
             return fill(self._backend.copy(native), x._spec)
         return fill(self._guarded(hook.__name__.lstrip("_"), hook, native, *options), x._spec)
 
-    def _reduced(self, x: Tensor, op: str) -> Tensor:
+    def _reduced(self, x: Tensor, op: str, run: Callable[[Tensor, str], Tensor]) -> Tensor:
+        """A reduction by `_total` or `_part`, in a dtype in which it comes out right."""
         if self.world_size == 1:
             return x.detach().copy()
-        if op == "mean":
-            return self._reduced(x, "sum") / self.world_size
+        dtype, plain = x.dtype, "sum" if op == "mean" else op
+        carrier = _CARRIERS.get(dtype)
+        # Integers that the engine takes need no others.
+        is_carried = not dtype.is_floating and self._carries(plain, dtype)
+        if carrier is not None and not is_carried and self._carries(plain, carrier):
+            x = x.astype(carrier)
+        found = run(x, plain)
+        return (found / self.world_size if op == "mean" else found).astype(dtype)
+
+    def _total(self, x: Tensor, op: str) -> Tensor:
         if self._carries(op, x.dtype):
             return self._run(self._reduce, x, op)
         return _reduction(self._stacked(x), op)
+
+    def _part(self, rows: Tensor, op: str) -> Tensor:
+        if rows.size and self._carries(op, rows.dtype):
+            native = rows.detach().native
+            found = self._guarded("reduce_scatter", self._scatter, native, op)
+            if found is not None:
+                return fill(found, rows._spec)
+        count = rows.shape[0] // self.world_size
+        return self._total(rows, op)[self.rank * count : (self.rank + 1) * count].copy()
 
     def _stacked(self, x: Tensor) -> Tensor:
         if x.size == 0:
             return ops.zeros((self.world_size, *x.shape), dtype=x.dtype, device=x.device)
         return fill(self._guarded("all_gather", self._gather, x.detach().native), x._spec)
 
-    def _gathered(self, x: Tensor, axis: int) -> Tensor:
-        parts = self._stacked(x)
-        if axis == 0:
-            return ops.reshape(parts, (-1, *x.shape[1:]) if x.size else _times(x, self.world_size))
-        return ops.concat([parts[rank] for rank in range(self.world_size)], axis=axis)
-
-    def _scattered(self, x: Tensor, op: str, axis: int) -> Tensor:
-        rows = ops.moveaxis(x.detach(), axis, 0)
-        if rows.size and self.world_size > 1 and op != "mean":
-            found = self._guarded("reduce_scatter", self._scatter, rows.native, op)
-            if found is not None:
-                return ops.moveaxis(fill(found, x._spec), 0, axis)
-        whole = self._reduced(rows, op)
-        count = rows.shape[0] // self.world_size
-        part = whole[self.rank * count : (self.rank + 1) * count].copy()
-        return ops.moveaxis(part, 0, axis)
-
     # --- Agreement --------------------------------------------------------------------------
 
-    def _agree(self, call: str, x: Tensor | None, option: int) -> None:
-        """Compare with the other ranks what is about to be done; the same error on all if not."""
+    def _agree(
+        self,
+        call: str,
+        x: Tensor | None = None,
+        option: int = 0,
+        needed: bool = False,
+        length: int = 0,
+    ) -> np.ndarray[Any, Any] | None:
+        """Compare with the other ranks what is about to be done; the same error on all if not.
+
+        Gives the headers of all ranks, and None where there is nobody to compare with.
+        """
         if self.world_size == 1 or (x is not None and self._backend.is_traced(x.native)):
-            return
-        own = _header(call, x, option)
+            return None
+        own = headers.header_of(call, x, option, needed=needed, length=length)
+        found: np.ndarray[Any, Any] = self._guarded(call, self._gather_words, own)
+        if headers.is_refusal(found):
+            raise self._refusal(call, found, None)
+        error = headers.disagreement(self.rank, found)
+        if error is not None:
+            raise error
+        return found
+
+    def _refuse(self, call: str, error: Exception, x: object = None) -> NoReturn:
+        """Tell the other ranks that this one cannot do what it was called for; always raises."""
+        native = x.native if isinstance(x, Tensor) else x
+        is_alone = self.world_size == 1 or isinstance(error, TraceError)
+        if is_alone or (
+            isinstance(native, self._backend.native_types) and self._backend.is_traced(native)
+        ):
+            raise error
+        own = headers.header_of(call, error=error)
         found = self._guarded(call, self._gather_words, own)
-        if (found == own).all():
-            return
-        raise _disagreement(self.rank, found)
+        raise self._refusal(call, found, error)
+
+    def _refusal(self, call: str, rows: np.ndarray[Any, Any], own: Exception | None) -> Exception:
+        words = headers.words_of(headers.text_of(own))
+        texts = self._guarded(call, self._gather_words, words)
+        return headers.refusal(self.rank, rows, texts, own)
 
     def _guarded(self, call: str, function: Any, *args: Any) -> Any:
         """Call an engine; what it says of a peer that is gone is CommunicationError."""
@@ -303,11 +422,16 @@ class Communicator:
         if tensor._spec.backend is not self._backend:
             raise BackendMismatchError(
                 f"Communicator.{call} got a tensor of '{tensor.backend}'; this communicator is of "
-                f"'{self.backend}': move it by em.to_backend(x, {self.backend!r})"
+                f"'{self.backend}': move it with .to_backend('{self.backend}')"
             )
-        if tensor.ndim > _MOST_AXES:
+        if tensor.ndim > headers.MOST_AXES:
             raise ShapeError(
-                f"Communicator.{call} got {tensor.ndim} axes; it takes up to {_MOST_AXES}"
+                f"Communicator.{call} got {tensor.ndim} axes; it takes up to {headers.MOST_AXES}"
+            )
+        if not self.compiles and self.world_size > 1 and self._backend.is_traced(tensor.native):
+            raise TraceError(
+                f"Communicator.{call} over {self.transport} cannot be a part of what is compiled "
+                f"or traced on '{self.backend}'; call it outside of em.jit"
             )
         return tensor
 
@@ -322,84 +446,52 @@ class Communicator:
             )
         if op == "mean" and not dtype.is_inexact:
             raise DTypeError(f"Communicator.{call}(op='mean') takes floats, not {dtype}")
-        if op in ("max", "min") and dtype.is_inexact and not dtype.is_floating:
+        if op in ("max", "min") and dtype.is_complex:
             raise DTypeError(f"Communicator.{call}(op={op!r}) takes real numbers, not {dtype}")
 
-    def _require_rank(self, call: str, rank: int) -> None:
-        if not 0 <= rank < self.world_size:
+    def _rank(self, call: str, name: str, rank: Any) -> int:
+        try:
+            found = operator.index(rank)
+        except TypeError:
             raise DomainError(
-                f"Communicator.{call} got rank {rank}; there are {self.world_size}, from 0 on"
+                f"Communicator.{call} got {name}={rank!r}; a rank is an integer"
+            ) from None
+        if not 0 <= found < self.world_size:
+            raise DomainError(
+                f"Communicator.{call} got {name}={found}; ranks go from 0 to {self.world_size - 1}"
             )
+        return found
 
-    def _require_peer(self, call: str, rank: int) -> None:
-        self._require_rank(call, rank)
-        if rank == self.rank:
-            raise DomainError(f"Communicator.{call} got its own rank {rank}; it takes another one")
-
-
-# --- Headers ----------------------------------------------------------------------------------
-
-
-def _header(call: str, x: Tensor | None, option: int) -> np.ndarray[Any, Any]:
-    words = np.zeros(_WORDS, np.int64)
-    shape = () if x is None else x.shape
-    words[:4] = (
-        _CALLS.index(call),
-        -1 if x is None else _DTYPES.index(x.dtype),
-        option,
-        len(shape),
-    )
-    words[4 : 4 + len(shape)] = shape
-    return words
-
-
-def read_header(words: np.ndarray[Any, Any]) -> tuple[DType, tuple[int, ...]]:
-    """The dtype and the shape of a tensor that is sent."""
-    count = int(words[3])
-    return _DTYPES[int(words[1])], tuple(int(n) for n in words[4 : 4 + count])
-
-
-def _told(words: np.ndarray[Any, Any]) -> str:
-    call, option = _CALLS[int(words[0])], int(words[2])
-    if call == "barrier":
-        return "barrier()"
-    dtype, shape = read_header(words)
-    about = {
-        "all_reduce": lambda: f", op={REDUCTIONS[option]!r}",
-        "reduce_scatter": lambda: f", op={REDUCTIONS[option // 64]!r}, axis={option % 64}",
-        "broadcast": lambda: f", root={option}",
-        "all_gather": lambda: f", axis={option}",
-    }
-    return f"{call}({dtype} {shape}{about[call]()})"
-
-
-def _disagreement(rank: int, rows: np.ndarray[Any, Any]) -> EmberError:
-    """The error of ranks that come with different things; all of them raise the same."""
-    told = [_told(row) for row in rows]
-    text = "; ".join(f"rank {rank}: {one}" for rank, one in enumerate(told))
-    if (rows[:, [0, 2]] != rows[0, [0, 2]]).any():
-        kind: type[EmberError] = DomainError
-    elif (rows[:, 1] != rows[0, 1]).any():
-        kind = DTypeError
-    else:
-        kind = ShapeError
-    return kind(
-        f"Communicator.{_CALLS[int(rows[rank, 0])]}: ranks must make the same call with the same "
-        f"dtype and shape, and came with {text}"
-    )
+    def _peer(self, call: str, name: str, rank: Any) -> int:
+        found = self._rank(call, name, rank)
+        if found == self.rank:
+            raise DomainError(
+                f"Communicator.{call} got {name}={found}, which is this rank; it takes another one"
+            )
+        return found
 
 
 # --- Small things -----------------------------------------------------------------------------
 
 
-def _axis(call: str, axis: int, x: Tensor) -> int:
-    if not -x.ndim <= axis < x.ndim:
-        raise AxisError(f"Communicator.{call} got axis={axis} for shape {x.shape}")
-    return axis % x.ndim
+def _axis(call: str, axis: Any, x: Tensor) -> int:
+    try:
+        found = operator.index(axis)
+    except TypeError:
+        raise AxisError(f"Communicator.{call} got axis={axis!r}; an axis is an integer") from None
+    if not -x.ndim <= found < x.ndim:
+        raise AxisError(f"Communicator.{call} got axis={found} for shape {x.shape}")
+    return found % x.ndim
 
 
-def _times(x: Tensor, count: int) -> tuple[int, ...]:
-    return (x.shape[0] * count, *x.shape[1:])
+def _json(call: str, value: Any) -> bytes:
+    try:
+        return json.dumps(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DTypeError(
+            f"Communicator.{call} takes what JSON can say: None, bool, numbers, text, and lists "
+            f"and dicts of them; {error}"
+        ) from None
 
 
 def _reduction(stacked: Tensor, op: str) -> Tensor:
@@ -412,19 +504,28 @@ def _reduction(stacked: Tensor, op: str) -> Tensor:
 
 
 def _is_differentiated(x: Tensor) -> bool:
-    return x.requires_grad or x._spec.backend.is_differentiated(x.native)
+    if not x.dtype.is_inexact:
+        return False
+    recorded = x.requires_grad and tape.is_grad_enabled()
+    return recorded or x._spec.backend.is_differentiated(x.native)
 
 
-def _without_gradient(name: str, function: Any, x: Tensor, *options: Any) -> Tensor:
-    from ember_ml.errors import GradientError
+def _differentiable(
+    run: Callable[[Tensor], Tensor], pull: Callable[[Tensor], Tensor], x: Tensor, needed: bool
+) -> Tensor:
+    """What `run` gives of a tensor, with a gradient by `pull` where one is needed."""
+    if not needed:
+        return run(x.detach())
+    return custom_gradient(lambda x: (run(x), pull))(x)  # type: ignore[no-any-return]
 
-    def forward(x: Tensor) -> Any:
-        def pull(g: Tensor) -> Tensor:
-            raise GradientError(f"{name} has no gradient; 'sum' and 'mean' have one")
 
-        return function(x, *options), pull
+def _without_gradient(
+    name: str, run: Callable[[Tensor], Tensor], x: Tensor, needed: bool
+) -> Tensor:
+    def pull(g: Tensor) -> Tensor:
+        raise GradientError(f"{name} has no gradient; 'sum' and 'mean' have one")
 
-    return custom_gradient(forward)(x)  # type: ignore[no-any-return]
+    return _differentiable(run, pull, x, needed)
 
 
 def spec_of(backend: Backend, dtype: DType) -> Spec:

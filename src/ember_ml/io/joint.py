@@ -23,7 +23,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
@@ -104,12 +104,14 @@ def _kind(name: str) -> type[Exception]:
 # --- Saving ---------------------------------------------------------------------------------
 
 
-def save_jointly(path: str | os.PathLike[str], tree: Tree, peers: Peers) -> None:
+def save_jointly(
+    path: str | os.PathLike[str], tree: Tree, peers: Peers, of_first: Collection[str] = ()
+) -> None:
     """Save a tree that all ranks have, each writing its share; all of them call it.
 
     A path without a suffix is a directory, else it is `....safetensors` with shards beside it.
-    Numbers and texts are those of rank 0. Where it fails on a rank, all raise the same error, and
-    what was there before is there still.
+    Numbers and texts are those of rank 0, as is all under the keys `of_first` of the tree. Where
+    it fails on a rank, all raise the same error, and what was there before is there still.
     """
     text = os.path.abspath(path_text(path, "save_jointly"))
     base = os.path.join(text, MODEL) if not os.path.splitext(text)[1] else text
@@ -117,7 +119,7 @@ def save_jointly(path: str | os.PathLike[str], tree: Tree, peers: Peers) -> None
         raise FormatError(f"ranks write '....safetensors' or a directory, and not '{text}'")
     what = f"saving '{text}' by {peers.size} ranks"
     with _Saving(base, peers) as saving:
-        structure, share = saving.begin(what, tree)
+        structure, share = saving.begin(what, tree, of_first)
         failure: Exception | None = None
         try:
             saving.require_shared()
@@ -171,7 +173,7 @@ class _Saving:
         with suppress(OSError):
             os.unlink(os.path.join(self.directory, self._marker))
 
-    def begin(self, what: str, tree: Tree) -> tuple[str, pieces.Share]:
+    def begin(self, what: str, tree: Tree, of_first: Collection[str]) -> tuple[str, pieces.Share]:
         """Agree on what is saved and where; gives the tree as a text, and this rank's share."""
         structure, share = "", pieces.Share({}, {})
         plan: dict[str, Any] = {}
@@ -180,9 +182,11 @@ class _Saving:
             parts: dict[str, Part] = {}
             found, tensors = flatten(tree, parts)
             structure = encode(found)
+            own = {name: tensors.pop(name) for name in list(tensors) if _is_of(name, of_first)}
             share = pieces.share_out(tensors, parts, self.peers.rank, self.peers.size)
             plan["digest"] = _digest(tensors, parts)
             if self.peers.rank == 0:
+                share.tensors.update(own)
                 self._prepare()
                 plan["marker"], plan["token"] = self._marker, self._token
                 plan["path"], plan["host"] = self.base, socket.gethostname()
@@ -290,6 +294,10 @@ class _Saving:
             if os.path.lexists(self.base):
                 os.unlink(self.base)
             shards.remove_shards(self.base, old, set(files))
+
+
+def _is_of(name: str, keys: Collection[str]) -> bool:
+    return name.partition(".")[0] in keys
 
 
 def _digest(tensors: dict[str, Tensor], parts: dict[str, Part]) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import queue
+import threading
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -10,9 +14,12 @@ import torch
 import torch.distributed as dist
 
 from ember_ml.backend.contract import NativeArray
-from ember_ml.distributed.communicator import Communicator, Pending, read_header, spec_of
+from ember_ml.distributed import headers
+from ember_ml.distributed.communicator import Communicator, Pending, spec_of
 from ember_ml.distributed.world import World
 from ember_ml.dtypes import DType
+from ember_ml.errors import CommunicationError, DeviceError, DomainError
+from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
 
 __all__ = ["GlooCommunicator", "TorchCommunicator"]
@@ -23,98 +30,146 @@ _OPS: Final = {
     "max": dist.ReduceOp.MAX,
     "min": dist.ReduceOp.MIN,
 }
-# Others are gathered as bytes, and reduced by ops.
+# Others are carried by wider ones, or gathered as bytes and reduced by ops.
 _CARRIED: Final = frozenset(("float32", "float64", "int8", "uint8", "int32", "int64"))
 _FLOATS: Final = frozenset(("float32", "float64"))
+_COMPLEX: Final = frozenset(("complex64", "complex128"))
+# What torch says of a peer that is gone or silent, in errors that are plain RuntimeErrors.
+_LOSSES: Final = (
+    "gloo",
+    "connection",
+    "socket",
+    "store",
+    "nccl",
+    "timed out",
+    "timeout",
+    "peer",
+    "address",
+)
 
 
 class TorchCommunicator(Communicator):
-    """Over torch.distributed."""
+    """Over torch.distributed: nccl for tensors on a GPU, gloo for those in memory."""
 
-    transport = "gloo"
+    compiles = False
 
     def __init__(self, world: World, backend: str = "torch", *, timeout: float = 600.0) -> None:
         super().__init__(world, backend)
-        store = dist.TCPStore(  # type: ignore[attr-defined]  # torch exports it without saying so
-            world.host,
-            world.port,
-            world.size,
-            is_master=world.rank == 0,
-            timeout=timedelta(seconds=timeout),
-        )
-        # A name of its own for each attempt: what an earlier one has written is not read.
-        named = dist.PrefixStore(f"attempt-{world.attempt}", store)  # type: ignore[attr-defined]  # as above
-        dist.init_process_group(
-            self.transport,
-            store=named,
-            rank=world.rank,
-            world_size=world.size,
-            timeout=timedelta(seconds=timeout),
-        )
-        self._store = store
+        self._timeout = timeout
+        self._sending: _Sending | None = None
+        self._guarded("initialize", _GROUP.join, world, timeout)
+        # That of new tensors; the first one on a GPU makes it nccl.
+        on_gpu = convert.device_for(self._backend).startswith("cuda")
+        self.transport = "nccl" if on_gpu and _GROUP.has_nccl else "gloo"
 
     # NumPy has other arrays of the same memory: see GlooCommunicator.
     def _theirs(self, native: NativeArray) -> torch.Tensor:
-        return native.contiguous()  # type: ignore[no-any-return]  # native arrays are untyped
+        """A contiguous tensor, which may share the memory of an array."""
+        return native.detach().contiguous()  # type: ignore[no-any-return]  # native arrays are untyped
+
+    def _copied(self, native: NativeArray) -> torch.Tensor:
+        """A contiguous tensor of its own memory."""
+        return native.detach().clone(memory_format=torch.contiguous_format)  # type: ignore[no-any-return]  # as above
 
     def _ours(self, tensor: torch.Tensor) -> NativeArray:
         return tensor
 
     def _gather_words(self, words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        row = torch.from_numpy(words)
+        row = torch.tensor(words)
         rows = torch.empty((self.world_size, len(words)), dtype=torch.int64)
         dist.all_gather(list(rows), row)
         return rows.numpy()
 
+    def _broadcast_words(self, words: np.ndarray[Any, Any], root: int) -> np.ndarray[Any, Any]:
+        row = torch.tensor(words)
+        dist.broadcast(row, root)
+        return row.numpy()
+
     def _carries(self, op: str, dtype: DType) -> bool:
+        if op == "sum" and dtype.name in _COMPLEX:
+            return True
         # gloo's max and min drop NaN or keep it by the order of ranks.
         return dtype.name in _CARRIED and (op in ("sum", "prod") or dtype.name not in _FLOATS)
 
     def _reduce(self, native: NativeArray, op: str) -> NativeArray:
-        result = self._theirs(native).clone()
+        result = self._copied(native)
+        self._require_device(result)
         dist.all_reduce(result, _OPS[op])
         return self._ours(result)
 
     def _sum(self, native: NativeArray) -> NativeArray:
-        result = self._theirs(native)
-        dist.all_reduce(result)
-        return self._ours(result)
+        return self.start_sum([native]).wait()[0]
 
-    def start_sum(self, natives: Any) -> Pending:
+    def start_sum(self, natives: Sequence[NativeArray]) -> Pending:
+        """Begin sums, which gloo makes in threads of its own and nccl in a stream."""
         return _Works(self, [self._theirs(native) for native in natives])
 
     def _broadcast(self, native: NativeArray, root: int) -> NativeArray:
-        result = self._theirs(native).clone()
-        dist.broadcast(result.view(-1).view(torch.uint8), root)
+        result = self._copied(native)
+        self._require_device(result)
+        dist.broadcast(_bytes(result), root)
         return self._ours(result)
 
     def _gather(self, native: NativeArray) -> NativeArray:
         own = self._theirs(native)
+        self._require_device(own)
         rows = torch.empty((self.world_size, *own.shape), dtype=own.dtype, device=own.device)
         found = list(rows.view(self.world_size, -1).view(torch.uint8))
-        dist.all_gather(found, own.reshape(-1).view(torch.uint8))
+        dist.all_gather(found, _bytes(own))
         return self._ours(rows)
 
+    def _scatter(self, native: NativeArray, op: str) -> NativeArray | None:
+        # gloo reduces all in less time than it scatters.
+        own = self._theirs(native)
+        if not own.is_cuda:
+            return None
+        self._require_device(own)
+        part = torch.empty_like(own[: own.shape[0] // self.world_size])
+        dist.reduce_scatter(part, list(own.chunk(self.world_size)), _OPS[op])
+        return self._ours(part)
+
     def _send(self, header: np.ndarray[Any, Any], native: NativeArray, to: int) -> None:
-        dist.send(torch.from_numpy(header), to)
+        if self._sending is None:
+            self._sending = _Sending()
+        # Copies: the caller may write to what it has sent, and the other rank may be late.
+        self._sending.start(torch.tensor(header), to)
         if 0 not in native.shape:
-            dist.send(self._theirs(native).reshape(-1).view(torch.uint8), to)
+            own = self._copied(native)
+            self._require_device(own)
+            self._sending.start(_bytes(own), to)
 
     def _receive(self, source: int) -> Tensor:
-        from ember_ml.distributed.communicator import _WORDS
-
-        header = torch.zeros(_WORDS, dtype=torch.int64)
+        header = torch.zeros(headers.WORDS, dtype=torch.int64)
         dist.recv(header, source)
-        dtype, shape = read_header(header.numpy())
+        dtype, shape = headers.read_header(header.numpy())
         spec = spec_of(self._backend, dtype)
         native = self._backend.empty(shape, spec)
         if 0 not in shape:
-            dist.recv(self._theirs(native).reshape(-1).view(torch.uint8), source)
+            dist.recv(_bytes(self._theirs(native)), source)
         return fill(native, spec)
 
+    def _require_device(self, tensor: torch.Tensor) -> None:
+        if not tensor.is_cuda:
+            return
+        if not _GROUP.has_nccl:
+            raise DeviceError(
+                f"this communicator talks over gloo, and got a tensor on '{tensor.device}'; "
+                f"it takes those of the CPU, as this torch has no nccl, or its group none"
+            )
+        self.transport = "nccl"
+
+    def _is_loss(self, error: Exception) -> bool:
+        if isinstance(error, OSError | dist.DistError):
+            return True
+        text = str(error).lower()
+        return isinstance(error, RuntimeError) and any(word in text for word in _LOSSES)
+
     def close(self) -> None:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        """Wait until what was sent has been received, and let go of the others."""
+        if self._sending is not None:
+            self._guarded("close", self._sending.finish, self._timeout)
+            self._sending = None
+        _GROUP.leave()
 
 
 class GlooCommunicator(TorchCommunicator):
@@ -124,10 +179,27 @@ class GlooCommunicator(TorchCommunicator):
         super().__init__(world, backend, timeout=timeout)
 
     def _theirs(self, native: NativeArray) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(native))
+        array = np.asarray(native, order="C")
+        if not array.flags.writeable:  # torch has no such tensors, and warns
+            array = array.copy()
+        # torch does not know NumPy's bfloat16; only bits are moved here, or float32.
+        if array.dtype.kind not in "biufc":
+            return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+
+    def _copied(self, native: NativeArray) -> torch.Tensor:
+        return self._theirs(np.array(native, order="C", copy=True))
 
     def _ours(self, tensor: torch.Tensor) -> NativeArray:
+        if tensor.dtype is torch.bfloat16:
+            from ember_ml import dtypes
+
+            return tensor.view(torch.uint16).numpy().view(dtypes.bfloat16.numpy)
         return tensor.numpy()
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(-1).view(torch.uint8)
 
 
 class _Works(Pending):
@@ -136,9 +208,117 @@ class _Works(Pending):
     def __init__(self, communicator: TorchCommunicator, tensors: list[torch.Tensor]) -> None:
         self._communicator = communicator
         self._tensors = tensors
-        self._works = [dist.all_reduce(one, async_op=True) for one in tensors]
+        self._works = [
+            communicator._guarded("all_reduce", _started, tensor)
+            for tensor in tensors
+            if tensor.numel()
+        ]
 
     def wait(self) -> list[NativeArray]:
-        for work in self._works:
-            self._communicator._guarded("all_reduce", work.wait)
+        while self._works:
+            self._communicator._guarded("all_reduce", self._works[0].wait)
+            del self._works[0]
         return [self._communicator._ours(one) for one in self._tensors]
+
+
+def _started(tensor: torch.Tensor) -> Any:
+    return dist.all_reduce(tensor, async_op=True)
+
+
+class _Sending:
+    """What is on its way to other ranks, held until they have it: senders do not wait for them.
+
+    torch tells of a message only to who waits for it, so a thread does.
+    """
+
+    def __init__(self) -> None:
+        self._works: queue.SimpleQueue[tuple[Any, torch.Tensor] | None] = queue.SimpleQueue()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._wait, daemon=True, name="ember-sending")
+        self._thread.start()
+
+    def start(self, tensor: torch.Tensor, to: int) -> None:
+        self._require()
+        self._works.put((dist.isend(tensor, to), tensor))
+
+    def finish(self, timeout: float) -> None:
+        self._works.put(None)
+        self._thread.join(timeout)
+        self._require()
+
+    def _require(self) -> None:
+        if self._error is not None:
+            raise CommunicationError(f"a tensor that was sent did not arrive ({self._error})")
+
+    def _wait(self) -> None:
+        while (pair := self._works.get()) is not None:
+            try:
+                pair[0].wait()
+            except Exception as error:  # told where the next one is sent
+                self._error = error
+                return
+
+
+class _Group:
+    """torch's group of all processes, which the communicators of torch and NumPy share.
+
+    One that exists already, by torch.distributed.init_process_group, is used and left alone.
+    """
+
+    def __init__(self) -> None:
+        self.has_nccl = False
+        self._users = 0
+        self._joined = 0
+        self._is_own = False
+        # Stores stay: who joins again may come before rank 0 has let go of the old one.
+        self._stores: dict[tuple[str, int], Any] = {}
+
+    def join(self, world: World, timeout: float) -> None:
+        if dist.is_initialized():
+            found = dist.get_rank(), dist.get_world_size()
+            if found != (world.rank, world.size):
+                raise DomainError(
+                    f"torch.distributed was initialized as rank {found[0]} of {found[1]}, and "
+                    f"the environment says rank {world.rank} of {world.size}"
+                )
+            self.has_nccl = "nccl" in str(dist.get_backend_config())
+        else:
+            self.has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
+            if self.has_nccl:  # it joins the others when it is first used
+                torch.cuda.set_device(world.local_rank % torch.cuda.device_count())
+            dist.init_process_group(
+                # Words of headers are in memory, also where tensors are not.
+                "cpu:gloo,cuda:nccl" if self.has_nccl else "gloo",
+                store=self._store(world, timeout),
+                rank=world.rank,
+                world_size=world.size,
+                timeout=timedelta(seconds=timeout),
+            )
+            self._is_own = True
+        self._users += 1
+
+    def _store(self, world: World, timeout: float) -> Any:
+        key = world.host, world.port
+        if key not in self._stores:
+            # torchrun has a store there already.
+            hosts = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+            self._stores[key] = dist.TCPStore(  # type: ignore[attr-defined]  # torch exports it without saying so
+                world.host,
+                world.port,
+                world.size,
+                is_master=hosts and world.rank == 0,
+                timeout=timedelta(seconds=timeout),
+            )
+        self._joined += 1
+        # A name of its own for each attempt: what an earlier one has written is not read.
+        name = f"ember-{world.attempt}-{self._joined}"
+        return dist.PrefixStore(name, self._stores[key])  # type: ignore[attr-defined]  # as above
+
+    def leave(self) -> None:
+        self._users -= 1
+        if self._users == 0 and self._is_own and dist.is_initialized():
+            dist.destroy_process_group()
+            self._is_own = False
+
+
+_GROUP: Final = _Group()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ember_ml import ops, tree
@@ -73,6 +74,9 @@ class Strategy:
     def begin(self, trainer: Trainer) -> None:
         """Before a run: join, and let every rank have the weights and the seeds of rank 0."""
 
+    def settle(self, loader: Any) -> None:
+        """Before a loader is gone through: all ranks have the same data, in the same order."""
+
     def value_and_grad(
         self, loss_of: Callable[[Any], Any], model: Module, share: Tensor | None
     ) -> tuple[Any, Any]:
@@ -82,9 +86,25 @@ class Strategy:
         """
         return gradients.value_and_grad(loss_of, has_aux=True)(model)
 
+    def scope(self, counts: bool) -> AbstractContextManager[Any]:
+        """A block in which this rank's rows are a part of a batch, or count for nothing."""
+        return nullcontext()
+
+    def sum(self, tensors: Sequence[Tensor], numbers: Sequence[Tensor]) -> Any:
+        """Gradients and numbers, each as a list: summed over ranks."""
+        return list(tensors), list(numbers)
+
+    def gather(self, value: Any) -> list[Any]:
+        """A value of each rank, on every rank: JSON, with tensors in it as arrays of NumPy."""
+        return [value]
+
+    def start_agree(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
+        """Begin to ask the other ranks; what is given waits, and tells what any rank says."""
+        return lambda: list(flags)
+
     def agree(self, flag: bool) -> bool:
         """True where any rank says so."""
-        return flag
+        return self.start_agree([flag])()[0]
 
     # --- What a checkpoint holds: see training/checkpointing.py -----------------------------
 

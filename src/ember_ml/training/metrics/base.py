@@ -102,6 +102,26 @@ class Metric:
             totals[name] = total
             totals[name + _REST] = rest + ((old - (total - part)) + (x - part))
 
+    def join(self, state: Mapping[str, Any]) -> None:
+        """Add what another metric of this kind has gathered, as its `state_dict` tells it.
+
+        >>> from ember_ml import training
+        >>> one, other = training.Mean("loss"), training.Mean("loss")
+        >>> one.update(2.0), other.update(4.0)
+        (None, None)
+        >>> one.join(other.state_dict())
+        >>> one.compute()
+        3.0
+        """
+        for name, x in state.items():
+            if name.endswith(_REST):
+                continue
+            self.merge({name: convert.to_tensor(x)})
+            rest = state.get(name + _REST)
+            if rest is not None:
+                own = self._totals[name + _REST]
+                self._totals[name + _REST] = own + convert.to_tensor(rest, own._spec.backend)
+
     def compute(self) -> Any:
         """The value of all batches since `reset`: a number, or a list of them; NaN of none."""
         sums = self.gathered()
