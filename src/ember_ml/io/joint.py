@@ -117,9 +117,9 @@ def save_jointly(
     base = os.path.join(text, MODEL) if not os.path.splitext(text)[1] else text
     if not base.endswith(".safetensors"):
         raise FormatError(f"ranks write '....safetensors' or a directory, and not '{text}'")
-    what = f"saving '{text}' by {peers.size} ranks"
     with _Saving(base, peers) as saving:
-        structure, share = saving.begin(what, tree, of_first)
+        structure, share = saving.begin(text, tree, of_first)
+        what = saving.what
         failure: Exception | None = None
         try:
             saving.require_shared()
@@ -151,6 +151,8 @@ class _Saving:
         self.peers = peers
         self.directory = os.path.dirname(base)
         self.index = base + INDEX
+        self.what = ""  # in the words of errors
+        self._plan: dict[str, Any] = {}  # of rank 0
         self._token = ""
         self._marker = ""
         self._open: list[int] = []
@@ -173,10 +175,10 @@ class _Saving:
         with suppress(OSError):
             os.unlink(os.path.join(self.directory, self._marker))
 
-    def begin(self, what: str, tree: Tree, of_first: Collection[str]) -> tuple[str, pieces.Share]:
+    def begin(self, path: str, tree: Tree, of_first: Collection[str]) -> tuple[str, pieces.Share]:
         """Agree on what is saved and where; gives the tree as a text, and this rank's share."""
         structure, share = "", pieces.Share({}, {})
-        plan: dict[str, Any] = {}
+        plan: dict[str, Any] = {"path": path, "host": socket.gethostname()}
         failure: Exception | None = None
         try:
             parts: dict[str, Part] = {}
@@ -189,20 +191,20 @@ class _Saving:
                 share.tensors.update(own)
                 self._prepare()
                 plan["marker"], plan["token"] = self._marker, self._token
-                plan["path"], plan["host"] = self.base, socket.gethostname()
         except Exception as error:
             failure = error
             plan["error"] = [type(error).__name__, str(error)]
         plans = [json.loads(one) for one in self.peers.exchange(json.dumps(plan))]
+        self.what = f"saving '{plans[0]['path']}' by {self.peers.size} ranks"
         for rank, one in enumerate(plans):
             if "error" in one:
                 kind, said = one["error"]
-                raise _kind(kind)(f"{what} failed: rank {rank}: {said}") from failure
+                raise _kind(kind)(f"{self.what} failed: rank {rank}: {said}") from failure
         different = [rank for rank, one in enumerate(plans) if one["digest"] != plans[0]["digest"]]
         if different:
             raise DomainError(
-                f"{what} failed: ranks {different} have tensors of other names, shapes or dtypes "
-                f"than rank 0; all ranks must have the same model"
+                f"{self.what} failed: ranks {different} have tensors of other names, shapes or "
+                f"dtypes than rank 0; all ranks must have the same model"
             )
         self._plan = plans[0]
         self._marker, self._token = self._plan["marker"], self._plan["token"]
@@ -229,10 +231,10 @@ class _Saving:
         if appears(path):
             return
         raise OSError(
-            f"on host {socket.gethostname()}, '{self.directory}' does not hold what rank 0 has "
-            f"just put into '{os.path.dirname(self._plan['path'])}' on host "
-            f"{self._plan['host']}. Ranks write a checkpoint together: give a directory on a file "
-            f"system that all hosts share (NFS, Lustre, a shared volume), by the same path"
+            f"on host {socket.gethostname()}, '{self.directory}' does not hold what rank 0 on host "
+            f"{self._plan['host']} has just put there. Ranks write a checkpoint together: give a "
+            f"directory on a file system that all hosts share (NFS, Lustre, a shared volume), by "
+            f"the same path"
         )
 
     def _file(self, rank: int) -> str:
