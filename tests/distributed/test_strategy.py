@@ -58,7 +58,9 @@ def trained(strategy: Any, seed: int, **options: Any) -> dict[str, Any]:
     found = {name: x.numpy() for name, x in model.state_dict().items()}
     return {
         "weights": found,
-        "history": {name: list(history[name]) for name in ("loss", "mae", "r2", "val_loss", "val_mae")},
+        "history": {
+            name: list(history[name]) for name in ("loss", "mae", "r2", "val_loss", "val_mae")
+        },
         "steps": history.steps["loss"] if isinstance(history.steps, dict) else [],
         "evaluated": trainer.evaluate(data(5), batch_size=2),
         "predicted": trainer.predict(data(7)[0], batch_size=3).numpy(),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ember_ml import dtypes, tree
+from ember_ml import dtypes, ops, tree
 from ember_ml.autodiff import backward, gradients, runs
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.distributed.communicator import Communicator, Pending
@@ -24,6 +24,8 @@ __all__ = ["FLAT", "Buckets", "summed", "summed_tree"]
 # Engines whose arrays are memory that can be laid out and written to.
 FLAT: Final = ("torch", "numpy")
 _HALF: Final = (dtypes.float16, dtypes.bfloat16)
+# Engines on which many messages cost more than a copy of what they say.
+_JOINED: Final = ("torch", "numpy", "mlx")
 # Places for numbers in the bucket that carries them; more of them are a message of their own.
 _NUMBERS: Final = 16
 
@@ -346,11 +348,27 @@ def summed(communicator: Communicator, tensors: Sequence[Tensor]) -> list[Tensor
     """Sums over ranks of some tensors, in their dtypes."""
     # Where arrays are memory, they are summed in place: not in that of somebody else.
     wide = [x.astype(dtypes.float32) if x.dtype in _HALF else _own(x) for x in tensors]
-    natives = communicator.start_sum([x.native for x in wide]).wait()
-    return [
-        fill(native, one._spec).astype(x.dtype, copy=False)
-        for native, one, x in zip(natives, wide, tensors, strict=True)
-    ]
+    if wide[0].backend in _JOINED:
+        found = _summed_joined(communicator, wide)
+    else:
+        natives = communicator.start_sum([x.native for x in wide]).wait()
+        found = [fill(native, x._spec) for native, x in zip(natives, wide, strict=True)]
+    return [one.astype(x.dtype, copy=False) for one, x in zip(found, tensors, strict=True)]
+
+
+def _summed_joined(communicator: Communicator, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The same, with one message for each dtype."""
+    found: dict[int, Tensor] = {}
+    for spec in dict.fromkeys(x._spec for x in tensors):
+        places = [place for place, x in enumerate(tensors) if x._spec is spec]
+        flat = ops.concat([ops.reshape(tensors[place], (-1,)) for place in places])
+        (native,) = communicator.start_sum([flat.native]).wait()
+        total, start = fill(native, spec), 0
+        for place in places:
+            stop = start + tensors[place].size
+            found[place] = ops.reshape(total[start:stop], tensors[place].shape)
+            start = stop
+    return [found[place] for place in range(len(tensors))]
 
 
 def _own(x: Tensor) -> Tensor:

@@ -113,14 +113,16 @@ class Metric:
         >>> one.compute()
         3.0
         """
-        for name, x in state.items():
-            if name.endswith(_REST):
-                continue
-            self.merge({name: convert.to_tensor(x)})
-            rest = state.get(name + _REST)
-            if rest is not None:
+        found = {name: convert.to_tensor(x) for name, x in state.items()}
+        sums = {name: x for name, x in found.items() if not name.endswith(_REST)}
+        if not sums:
+            return
+        self.merge(sums)
+        for name in sums:
+            if name + _REST in found and name + _REST in self._totals:
                 own = self._totals[name + _REST]
-                self._totals[name + _REST] = own + convert.to_tensor(rest, own._spec.backend)
+                rest = convert.to_tensor(found[name + _REST], own._spec.backend)
+                self._totals[name + _REST] = own + rest
 
     def compute(self) -> Any:
         """The value of all batches since `reset`: a number, or a list of them; NaN of none."""
