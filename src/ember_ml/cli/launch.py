@@ -15,7 +15,7 @@ from ember_ml.backend.selection import ENVIRONMENT_VARIABLE
 from ember_ml.distributed.launching.addresses import Endpoint
 from ember_ml.distributed.launching.agent import Agent, Options
 from ember_ml.distributed.launching.environment import Surroundings, surroundings
-from ember_ml.distributed.launching.output import Screen
+from ember_ml.distributed.launching.output import Screen, printable
 from ember_ml.distributed.launching.worker import Program, run
 from ember_ml.errors import DomainError, EmberError
 
@@ -95,8 +95,9 @@ def launch(
         )
         code = Agent(options, Screen()).run()
     except (EmberError, OSError) as error:
-        text = escape(str(error))
-        Console(stderr=True).print(f"[red]error:[/red] {text}", soft_wrap=True, highlight=False)
+        Console(stderr=True, emoji=False).print(
+            f"[red]error:[/red] {escape(printable(str(error)))}", soft_wrap=True, highlight=False
+        )
         # 2, as for other wrong commands: 1 may be that of a rank.
         raise typer.Exit(2) from error
     raise typer.Exit(code)

@@ -23,7 +23,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
@@ -104,20 +104,22 @@ def _kind(name: str) -> type[Exception]:
 # --- Saving ---------------------------------------------------------------------------------
 
 
-def save_jointly(path: str | os.PathLike[str], tree: Tree, peers: Peers) -> None:
+def save_jointly(
+    path: str | os.PathLike[str], tree: Tree, peers: Peers, of_first: Collection[str] = ()
+) -> None:
     """Save a tree that all ranks have, each writing its share; all of them call it.
 
     A path without a suffix is a directory, else it is `....safetensors` with shards beside it.
-    Numbers and texts are those of rank 0. Where it fails on a rank, all raise the same error, and
-    what was there before is there still.
+    Numbers and texts are those of rank 0, as is all under the keys `of_first` of the tree. Where
+    it fails on a rank, all raise the same error, and what was there before is there still.
     """
     text = os.path.abspath(path_text(path, "save_jointly"))
     base = os.path.join(text, MODEL) if not os.path.splitext(text)[1] else text
     if not base.endswith(".safetensors"):
         raise FormatError(f"ranks write '....safetensors' or a directory, and not '{text}'")
-    what = f"saving '{text}' by {peers.size} ranks"
     with _Saving(base, peers) as saving:
-        structure, share = saving.begin(what, tree)
+        structure, share = saving.begin(text, tree, of_first)
+        what = saving.what
         failure: Exception | None = None
         try:
             saving.require_shared()
@@ -149,6 +151,8 @@ class _Saving:
         self.peers = peers
         self.directory = os.path.dirname(base)
         self.index = base + INDEX
+        self.what = ""  # in the words of errors
+        self._plan: dict[str, Any] = {}  # of rank 0
         self._token = ""
         self._marker = ""
         self._open: list[int] = []
@@ -171,34 +175,36 @@ class _Saving:
         with suppress(OSError):
             os.unlink(os.path.join(self.directory, self._marker))
 
-    def begin(self, what: str, tree: Tree) -> tuple[str, pieces.Share]:
+    def begin(self, path: str, tree: Tree, of_first: Collection[str]) -> tuple[str, pieces.Share]:
         """Agree on what is saved and where; gives the tree as a text, and this rank's share."""
         structure, share = "", pieces.Share({}, {})
-        plan: dict[str, Any] = {}
+        plan: dict[str, Any] = {"path": path, "host": socket.gethostname()}
         failure: Exception | None = None
         try:
             parts: dict[str, Part] = {}
             found, tensors = flatten(tree, parts)
             structure = encode(found)
+            own = {name: tensors.pop(name) for name in list(tensors) if _is_of(name, of_first)}
             share = pieces.share_out(tensors, parts, self.peers.rank, self.peers.size)
             plan["digest"] = _digest(tensors, parts)
             if self.peers.rank == 0:
+                share.tensors.update(own)
                 self._prepare()
                 plan["marker"], plan["token"] = self._marker, self._token
-                plan["path"], plan["host"] = self.base, socket.gethostname()
         except Exception as error:
             failure = error
             plan["error"] = [type(error).__name__, str(error)]
         plans = [json.loads(one) for one in self.peers.exchange(json.dumps(plan))]
+        self.what = f"saving '{plans[0]['path']}' by {self.peers.size} ranks"
         for rank, one in enumerate(plans):
             if "error" in one:
                 kind, said = one["error"]
-                raise _kind(kind)(f"{what} failed: rank {rank}: {said}") from failure
+                raise _kind(kind)(f"{self.what} failed: rank {rank}: {said}") from failure
         different = [rank for rank, one in enumerate(plans) if one["digest"] != plans[0]["digest"]]
         if different:
             raise DomainError(
-                f"{what} failed: ranks {different} have tensors of other names, shapes or dtypes "
-                f"than rank 0; all ranks must have the same model"
+                f"{self.what} failed: ranks {different} have tensors of other names, shapes or "
+                f"dtypes than rank 0; all ranks must have the same model"
             )
         self._plan = plans[0]
         self._marker, self._token = self._plan["marker"], self._plan["token"]
@@ -225,10 +231,10 @@ class _Saving:
         if appears(path):
             return
         raise OSError(
-            f"on host {socket.gethostname()}, '{self.directory}' does not hold what rank 0 has "
-            f"just put into '{os.path.dirname(self._plan['path'])}' on host "
-            f"{self._plan['host']}. Ranks write a checkpoint together: give a directory on a file "
-            f"system that all hosts share (NFS, Lustre, a shared volume), by the same path"
+            f"on host {socket.gethostname()}, '{self.directory}' does not hold what rank 0 on host "
+            f"{self._plan['host']} has just put there. Ranks write a checkpoint together: give a "
+            f"directory on a file system that all hosts share (NFS, Lustre, a shared volume), by "
+            f"the same path"
         )
 
     def _file(self, rank: int) -> str:
@@ -290,6 +296,10 @@ class _Saving:
             if os.path.lexists(self.base):
                 os.unlink(self.base)
             shards.remove_shards(self.base, old, set(files))
+
+
+def _is_of(name: str, keys: Collection[str]) -> bool:
+    return name.partition(".")[0] in keys
 
 
 def _digest(tensors: dict[str, Tensor], parts: dict[str, Part]) -> str:

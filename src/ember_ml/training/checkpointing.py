@@ -18,7 +18,6 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ember_ml.distributed.texts import exchange
 from ember_ml.errors import DomainError, FormatError
 from ember_ml.io.joint import Peers, appears, is_there, save_jointly, together
 from ember_ml.io.shards import INDEX
@@ -52,7 +51,7 @@ _NAME: Final = re.compile(r"step-(\d{8,})(\.safetensors)?")
 def content(trainer: Trainer) -> dict[str, Any]:
     """All that a run needs to go on bit by bit, as a tree that `em.save` takes."""
     loader = trainer.loader
-    strategy = getattr(trainer, "strategy", None)
+    strategy = trainer.strategy
     state = plain_state(trainer) if strategy is None else strategy.checkpoint_state(trainer)
     return {
         "kind": _KIND,
@@ -127,12 +126,16 @@ class _Ranks:
         self.size = communicator.world_size
 
     def exchange(self, text: str) -> list[str]:
-        return exchange(self.communicator, text)
+        # Here, as strategies import what trains.
+        from ember_ml.distributed.strategy.exchange import gather_bytes
+
+        own = text.encode("utf-8", "backslashreplace")
+        return [one.decode("utf-8") for one in gather_bytes(self.communicator, own)]
 
 
 def ranks_of(trainer: Trainer) -> Peers | None:
     """The ranks of a run; None where it is one process."""
-    strategy = getattr(trainer, "strategy", None)
+    strategy = trainer.strategy
     if strategy is None or strategy.communicator.world_size == 1:
         return None
     return _Ranks(strategy.communicator)
@@ -145,11 +148,12 @@ def save(trainer: Trainer, path: str | os.PathLike[str]) -> None:
     """Save a run; it appears whole or not at all. All ranks call it."""
     from ember_ml import io
 
+    trainer.stepper.fold()
     ranks = ranks_of(trainer)
     if ranks is None:
         io.save(path, content(trainer))
     else:
-        save_jointly(path, content(trainer), ranks)
+        save_jointly(path, content(trainer), ranks, of_first=("metrics",))
 
 
 # --- Going on -------------------------------------------------------------------------------
@@ -217,7 +221,7 @@ def _restore(trainer: Trainer, path: str) -> None:
     from ember_ml import io
     from ember_ml.io.loading import load_parts
 
-    strategy = getattr(trainer, "strategy", None)
+    strategy = trainer.strategy
     state = io.load(path) if strategy is None else load_parts(path, strategy.wanted)
     if not isinstance(state, dict) or state.get("kind") != _KIND:
         raise FormatError(

@@ -38,6 +38,8 @@ class Endpoint(NamedTuple):
             port = rest.removeprefix(":")
         elif host.count(":") == 1:
             host, _, port = host.partition(":")
+        elif ":" in host and not _is_ipv6(host):
+            host = ""
         is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65536
         if not host or any(one.isspace() or one == "/" for one in host) or (port and not is_port):
             raise DomainError(
@@ -45,6 +47,14 @@ class Endpoint(NamedTuple):
                 f"--master 10.0.0.1:{DEFAULT_PORT}"
             )
         return cls(host, int(port) if port else DEFAULT_PORT)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        socket.inet_pton(socket.AF_INET6, text)
+    except OSError:
+        return False
+    return True
 
 
 def free_ports(count: int, host: str = "") -> list[int]:

@@ -232,8 +232,7 @@ class Hub:
             return None
         if cause is None:
             return Verdict("done")
-        first = next((one for one in self._failed if one.is_interrupted), cause)
-        return Verdict("interrupted", first.exit_code, first)
+        return Verdict("interrupted", 128 + self._passed_on, cause)
 
     def _remote(self) -> Iterator[RankState]:
         for node in self._in_order():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -47,7 +46,7 @@ def show(
     """Print the report on stderr, at once, between the lines of ranks."""
     stream = screen.stream("err")
     width = None if stream.isatty() else 100
-    console = Console(file=stream, width=width, highlight=False)
+    console = Console(file=stream, width=width, highlight=False, emoji=False)
     parts: list[RenderableType] = [Text(printable(sentence(cause, why)), style="bold")]
     if cause is not None:
         parts += _about(cause)
@@ -85,7 +84,7 @@ def _table(cause: RankState | None, ranks: Sequence[RankState]) -> Table:
         style = "red" if one is cause else ("" if one.failed else "dim")
         step = "" if one.step is None else str(one.step)
         cells = (str(one.rank), one.host, str(one.pid or ""), _ending(one, cause), step, one.where)
-        grid.add_row(*(escape(printable(cell)) for cell in cells), style=style)
+        grid.add_row(*(Text(printable(cell)) for cell in cells), style=style)
     if len(ordered) > _MOST_ROWS:
         grid.add_row("...", f"{len(ordered) - _MOST_ROWS} more", style="dim")
     return grid

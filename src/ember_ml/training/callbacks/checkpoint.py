@@ -114,11 +114,13 @@ class Checkpoint(Callback):
 
     def _tidy(self, path: str, other: str) -> None:
         """Remove what is too old, the same step of another number of ranks, and what kills left."""
-        old = [] if self.keep is None else self.files()[: -self.keep]
-        for one in dict.fromkeys((*old, other)):
-            if one != path and os.path.lexists(one):
+        if os.path.lexists(other):
+            with suppress(OSError):
+                remove(other)
+        for old in [] if self.keep is None else self.files()[: -self.keep]:
+            if old != path:
                 with suppress(OSError):
-                    remove(one)
+                    remove(old)
         for one in checkpointing.unfinished(self.directory):
             clear(one)
 

@@ -156,7 +156,7 @@ class Trainer:
             self._together.begin(self, self.loader, held)
             self._together.enter(self)
             self._begin(epochs, verbose)
-            path = self._together.first(self._resume_path(resume))
+            path = self._resume_path(resume)
             if path is not None:
                 checkpointing.restore(self, path)
                 self.stepper.resumed()
@@ -411,7 +411,6 @@ class Trainer:
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Save all that this run needs to go on; the file appears whole or not at all."""
-        self.stepper.fold()
         checkpointing.save(self, path)
 
     def progress_state(self) -> dict[str, Any]:
@@ -437,17 +436,19 @@ class Trainer:
         self._loss, self._values = float(state["loss"]), dict(state["values"])
 
     def _resume_path(self, resume: str | os.PathLike[str] | bool | None) -> str | None:
-        if resume is None and together.is_restarted():
-            # What a launcher has started again goes on from where it was.
-            resume = any(isinstance(one, Checkpoint) for one in self.callbacks)
+        saving = next((one for one in self.callbacks if isinstance(one, Checkpoint)), None)
+        if saving is not None and resume is not False and together.is_restarted():
+            # What a launcher has started again goes on from where it was, if it came that far.
+            found = checkpointing.newest(saving.directory, self)
+            if found is not None:
+                return found
         if resume is None or resume is False:
             return None
         if resume is not True:
             return checkpointing.find(resume, self)
-        for one in self.callbacks:
-            if isinstance(one, Checkpoint):
-                return checkpointing.newest(one.directory, self)
-        raise DomainError("Trainer.fit(resume=True) needs a Checkpoint among the callbacks")
+        if saving is None:
+            raise DomainError("Trainer.fit(resume=True) needs a Checkpoint among the callbacks")
+        return checkpointing.newest(saving.directory, self)
 
     # --- What callbacks ask ---------------------------------------------------------------------
 
