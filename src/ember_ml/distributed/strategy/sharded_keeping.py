@@ -17,7 +17,7 @@ import numpy as np
 from ember_ml.autodiff import tape
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.distributed.communicator import Communicator
-from ember_ml.distributed.strategy.sharded_layout import Layout, gathered
+from ember_ml.distributed.strategy.sharded_layout import Layout, gathered, plain
 from ember_ml.distributed.strategy.sharded_modules import Scope
 from ember_ml.memory.offloading import Keeper, _Place
 from ember_ml.tensor.core import Tensor
@@ -50,7 +50,7 @@ class _Group:
     def __init__(
         self, parts: list[Tensor], layouts: list[Layout], communicator: Communicator, owner: _Again
     ) -> None:
-        self._parts = [part.detach() for part in parts]
+        self._parts = [plain(part) for part in parts]
         self._layouts = layouts
         self._communicator = communicator
         self._owner = owner

@@ -15,7 +15,7 @@ from ember_ml.autodiff.custom import custom_gradient
 from ember_ml.distributed.communicator import Communicator, _is_differentiated
 from ember_ml.tensor.core import Tensor, fill
 
-__all__ = ["Layout", "gathered"]
+__all__ = ["Layout", "gathered", "plain"]
 
 
 class Layout(NamedTuple):
@@ -70,7 +70,7 @@ class Layout(NamedTuple):
     def filled(self, own: Tensor, rank: int) -> Tensor:
         """The part of a rank of the numbers in its span."""
         shape = self.part_shape(rank)
-        return ops.reshape(_filled(own, prod(shape)), shape)
+        return _free(ops.reshape(_filled(own, prod(shape)), shape))
 
     def row(self, part: Tensor) -> Tensor:
         """A part as it is exchanged: one row of the same length on all ranks."""
@@ -86,7 +86,12 @@ class Layout(NamedTuple):
         flat = ops.reshape(rows, (-1,))
         if self.size < self.ranks * self.length:
             flat = flat[: self.size]
-        return ops.reshape(flat, self.shape)
+        return _free(ops.reshape(flat, self.shape))
+
+
+def _free(x: Tensor) -> Tensor:
+    # Where arrays cannot be written to, a new shape is a view that follows its base.
+    return fill(x.native, x._spec)
 
 
 def _filled(flat: Tensor, length: int) -> Tensor:
@@ -95,6 +100,11 @@ def _filled(flat: Tensor, length: int) -> Tensor:
         return flat
     spec = flat._spec
     return ops.concat([flat, fill(spec.backend.full((missing,), 0, spec), spec)])
+
+
+def plain(x: Tensor) -> Tensor:
+    """The same array in a tensor of which no record and no view knows."""
+    return fill(x._spec.backend.detach(x.native), x._spec)
 
 
 def gathered(
@@ -146,6 +156,6 @@ def _scattered(
     for layout in layouts:
         shape = layout.part_shape(communicator.rank)
         part = fill(own.native[first : first + prod(shape)], own._spec)
-        made.append(ops.reshape(part, shape) if layout.by_rows else part)
+        made.append(_free(ops.reshape(part, shape)) if layout.by_rows else part)
         first += layout.length
     return made

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ember_ml import tree
 from ember_ml.distributed.communicator import Communicator
-from ember_ml.distributed.strategy.sharded_layout import Layout, gathered
+from ember_ml.distributed.strategy.sharded_layout import Layout, gathered, plain
 from ember_ml.errors import ShapeError
 from ember_ml.nn import loading, members, moving
 from ember_ml.nn import module as modules
@@ -352,7 +352,7 @@ def wholes(
 ) -> dict[str, Tensor]:
     """Whole tensors of parts, by name; one after the other, on every rank."""
     return {
-        name: gathered(plans[name][1], [part.detach()], [plans[name][0]])[0]
+        name: gathered(plans[name][1], [plain(part)], [plans[name][0]])[0]
         for name, part in parts.items()
     }
 
@@ -372,7 +372,7 @@ def shard(model: Module, communicator: Communicator) -> dict[int, Layout]:
                 if engine is not None:
                     moving.become(x, engine.parts[id(x)])
                 else:
-                    moving.become(x, found[id(x)].part(x.detach(), communicator.rank))
+                    moving.become(x, found[id(x)].part(plain(x), communicator.rank))
         named = {name: found[id(x)] for name, x in own.items()}
         layouts = one.__dict__[_LAYOUTS] = Layouts(communicator, own, named)
         if engine is not None:
@@ -399,7 +399,7 @@ def unshard(model: Module) -> None:
         for name, x in _own(one):
             if name in layouts.named and id(x) not in known:
                 known.add(id(x))
-                whole = gathered(layouts.communicator, [x.detach()], [layouts.named[name]])[0]
+                whole = gathered(layouts.communicator, [plain(x)], [layouts.named[name]])[0]
                 moving.become(x, whole)
         one.__class__ = type(one).__mro__[2]  # after ShardedModule comes what it was
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ember_ml.distributed.communicator import Communicator
-from ember_ml.distributed.strategy.sharded_layout import Layout, gathered
+from ember_ml.distributed.strategy.sharded_layout import Layout, gathered, plain
 from ember_ml.errors import DTypeError, ShapeError
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
@@ -64,7 +64,7 @@ class Divided:
         keys = [key for key in state if key != "step"] if layout is not None else []
         if not keys or layout is None:
             return dict(state)
-        parts = [state[key].detach() for key in keys]
+        parts = [plain(state[key]) for key in keys]
         made = gathered(self.communicator, parts, [layout] * len(parts))
         return {**state, **dict(zip(keys, made, strict=True))}
 
