@@ -111,11 +111,11 @@ def trained(strategy: Any, seed: int, **options: Any) -> dict[str, Any]:
             f"{key}.{inner}": _plain(x) for key, one in state.items() for inner, x in one.items()
         },
         "history": {
-            key: list(history[key]) for key in ("loss", "val_loss", "weights", "mae") if key in list(history)
+            key: list(history[key])
+            for key in ("loss", "val_loss", "weights", "mae")
+            if key in list(history)
         },
-        "predicted": None
-        if own_step
-        else _plain(trainer.predict(x[:7], batch_size=3)),
+        "predicted": None if own_step else _plain(trainer.predict(x[:7], batch_size=3)),
         "steps": optimizer.steps,
     }
 
@@ -134,7 +134,9 @@ class Counting(training.Callback):
         if trainer.step != 5:
             return
         model, optimizer = trainer.model, trainer.optimizer
-        kept = [x for slots in optimizer._slots for slot in slots for x in (slot.state or {}).values()]
+        kept = [
+            x for slots in optimizer._slots for slot in slots for x in (slot.state or {}).values()
+        ]
         self.found["weights"] = sum(x.nbytes for x in model.parameters())
         self.found["memory"] = sum(x.nbytes for x in kept)
         self.found["shapes"] = {name: list(x.shape) for name, x in model.state_dict().items()}

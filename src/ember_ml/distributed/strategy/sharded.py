@@ -45,10 +45,11 @@ class ShardedDataParallelStrategy(DataParallelStrategy):
     the gradients and updates that. The result is that of one process. When `fit` ends, all of them
     have the whole model again, unless `keep_sharded`.
 
-    On torch, FSDP2 (`torch.distributed.fsdp.fully_shard`) divides tensors by rows. On the others
-    they are divided as long rows of numbers, filled up to equal parts: JAX has them as a
-    NamedSharding over the axis "ranks" has, and gathers and scatters within its one program; MLX
-    gathers, and takes its slice of a sum.
+    On torch, FSDP2 (`torch.distributed.fsdp.fully_shard`) does this, and divides tensors by rows.
+    On the others they are divided as long rows of numbers, filled up to equal parts. The step of
+    JAX is one program over a mesh with the axis "ranks": it takes the parts, gathers, and gives
+    the parts of a psum_scatter; `global_arrays` shows them as NamedSharding(mesh, P("ranks")). MLX
+    gathers, and takes its slice of an all_sum.
 
     While a model is divided, its parameters are the parts of this process; a call of the model, or
     of a module in it, gathers on every process, so all of them must make it. `model.state_dict()`
@@ -60,9 +61,7 @@ class ShardedDataParallelStrategy(DataParallelStrategy):
     >>> from ember_ml import nn, training
     >>> from ember_ml.distributed.strategy import ShardedDataParallelStrategy
     >>> model = nn.Linear(2, 1)
-    >>> trainer = training.Trainer(
-    ...     model, "adamw", "mse", strategy=ShardedDataParallelStrategy()
-    ... )
+    >>> trainer = training.Trainer(model, "adamw", "mse", strategy=ShardedDataParallelStrategy())
     >>> history = trainer.fit((ops.ones((4, 2)), ops.ones((4, 1))), verbose=0)
     >>> model.weight.shape
     (1, 2)
@@ -95,9 +94,7 @@ class ShardedDataParallelStrategy(DataParallelStrategy):
             f"model.{name}": layout for name, layout in layouts_of(trainer.model).items()
         }
         divided = trainer.optimizer.__dict__["_divided"]
-        self._named |= {
-            f"optimizer.state.{name}": layout for name, layout in divided.named.items()
-        }
+        self._named |= {f"optimizer.state.{name}": layout for name, layout in divided.named.items()}
 
     def leave(self, trainer: Trainer) -> None:
         """Let all ranks have the whole model and the whole memory of the optimizer."""
@@ -119,7 +116,7 @@ class ShardedDataParallelStrategy(DataParallelStrategy):
     def value_and_grad(
         self, loss_of: Callable[[Any], Any], model: Module, share: Tensor | None
     ) -> tuple[Any, Any]:
-        """`((scaled loss, (loss, outcome)), gradients)`: of each gradient, the part of this rank."""
+        """`((scaled loss, (loss, outcome)), gradients)`: of gradients, the parts of this rank."""
         if share is None or not isinstance(model, ShardedModule):
             return super().value_and_grad(loss_of, model, share)
 

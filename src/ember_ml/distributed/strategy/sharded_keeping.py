@@ -2,14 +2,14 @@
 
 A product keeps its weights until its gradient is computed. For weights that were gathered, what is
 kept is a note of which they are; the walk back gathers them once more, a module at a time. So no
-more than the tensors of some modules are whole at any time. On torch this goes by hooks of its
-record, on NumPy by the nodes of the tape. JAX and MLX decide within their programs.
+more than the tensors of some modules are whole at any time. This is for NumPy and the nodes of
+the tape. On torch FSDP2 does the same, and JAX and MLX decide within their programs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,17 +28,12 @@ __all__ = ["regathering"]
 @contextmanager
 def regathering(scope: Scope, communicator: Communicator) -> Iterator[None]:
     """A block around a forward pass, which keeps no tensor that `scope` gathers."""
-    backend = communicator._backend
-    if communicator.backend not in ("numpy", "torch") or tape.KEEPER.get() is not None:
+    if communicator.backend != "numpy" or tape.KEEPER.get() is not None:
         yield
         return
     kept = _Again()
     scope.seen, scope.gone = kept.seen, kept.gone
-    with ExitStack() as stack:
-        if backend.records:
-            stack.enter_context(backend.gradients.keeping(kept.pack, _unpacked))
-        else:
-            stack.enter_context(tape.keeping(_Notes(kept)))
+    with tape.keeping(_Notes(kept)):
         yield
 
 
@@ -90,15 +85,6 @@ class _Again:
             if x.size:
                 self.known.pop(_start(x.native), None)
 
-    def pack(self, native: NativeArray) -> Any:
-        """What torch is to keep in place of a tensor."""
-        storage = native.untyped_storage()
-        found = self.known.get(storage.data_ptr()) if native.numel() else None
-        if found is None or native.dtype != found[2].dtype:
-            return native
-        offset = native.storage_offset() - found[2].storage_offset()
-        return _Note(found[0], found[1], tuple(native.shape), native.stride(), offset)
-
     def note(self, native: NativeArray) -> _Note | None:
         """What the tape is to keep in place of a NumPy array; None for others."""
         found = self.known.get(_start(native)) if native.size else None
@@ -122,22 +108,10 @@ class _Note:
         self._strides = strides
         self._offset = offset
 
-    def torch(self) -> NativeArray:
-        """The tensor of torch."""
-        native = self._group.native(self._place).detach()
-        start = native.storage_offset() + self._offset
-        return native.as_strided(self._shape, self._strides, start)
-
     def numpy(self) -> NativeArray:
         """The array of NumPy."""
         native = self._group.native(self._place)
-        return np.ndarray(
-            self._shape, native.dtype, _bytes(native), self._offset, self._strides
-        )
-
-
-def _unpacked(value: Any) -> NativeArray:
-    return value.torch() if isinstance(value, _Note) else value
+        return np.ndarray(self._shape, native.dtype, _bytes(native), self._offset, self._strides)
 
 
 class _Waiting(_Place):
@@ -170,9 +144,7 @@ class _Notes(Keeper):
 
 def _start(native: NativeArray) -> int:
     """Where the memory begins of which an array is a part."""
-    if not isinstance(native, np.ndarray):
-        return int(native.untyped_storage().data_ptr())
-    root = native
+    root: Any = native
     while isinstance(root.base, np.ndarray):
         root = root.base
     return _address(root)

@@ -288,18 +288,20 @@ class ShardedModule(Module):
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> loading.LoadReport:
         """Write whole values, of which each rank takes its parts."""
-        plans: dict[str, tuple[Layout, Communicator]] = self._plans("", aliases=True)
-        given: dict[str, Any] = dict(state) if isinstance(state, Mapping) else state  # type: ignore[assignment]  # the error is that of any module
-        for name, value in state.items() if isinstance(state, Mapping) else ():
-            if name in plans:
-                layout, communicator = plans[name]
-                x = value if isinstance(value, Tensor) else convert.to_tensor(value)
-                if x.shape != layout.shape:
-                    raise ShapeError(
-                        f"{type(self).__name__}.load_state_dict: nothing was loaded; '{name}' is "
-                        f"{layout.shape} here, {x.shape} given"
-                    )
-                given[name] = layout.part(x.detach(), communicator.rank)
+        plans = self._plans("", aliases=True)
+        given: dict[str, Any] = {}
+        for name, value in state.items():
+            if name not in plans:
+                given[name] = value
+                continue
+            layout, communicator = plans[name]
+            x = value if isinstance(value, Tensor) else convert.to_tensor(value)
+            if x.shape != layout.shape:
+                raise ShapeError(
+                    f"{type(self).__name__}.load_state_dict: nothing was loaded; '{name}' is "
+                    f"{layout.shape} here, {x.shape} given"
+                )
+            given[name] = layout.part(plain(x), communicator.rank)
         return super().load_state_dict(given, strict)
 
     def part_state(self) -> dict[str, Tensor]:
@@ -310,9 +312,7 @@ class ShardedModule(Module):
         """Write what `part_state` gave."""
         super().load_state_dict(state)
 
-    def _plans(
-        self, prefix: str, aliases: bool = False
-    ) -> dict[str, tuple[Layout, Communicator]]:
+    def _plans(self, prefix: str, aliases: bool = False) -> dict[str, tuple[Layout, Communicator]]:
         found = {}
         for name, owner, local, _ in located(self, prefix, aliases=aliases):
             layouts: Layouts | None = owner.__dict__.get(_LAYOUTS)
@@ -337,9 +337,7 @@ def located(
 ) -> Iterator[tuple[str, Module, str, Tensor]]:
     """Every tensor with its name, whose it is, and its name there; once, but for `aliases`."""
     seen: set[int] = set()
-    paths = (
-        loading._all_paths(module, prefix) if aliases else members.modules(module, prefix)
-    )
+    paths = loading._all_paths(module, prefix) if aliases else members.modules(module, prefix)
     for path, owner in paths:
         for local, x in _own(owner):
             if aliases or id(x) not in seen:
@@ -410,7 +408,7 @@ def engine_of(model: Module) -> Engine | None:
     return layouts.engine
 
 
-def layouts_of(model: ShardedModule) -> dict[str, Layout]:
+def layouts_of(model: Any) -> dict[str, Layout]:
     """How the parameters of a divided model are divided, by name."""
     return {name: layout for name, (layout, _) in model._plans("").items()}
 
@@ -420,9 +418,13 @@ def _attributes(module: Module, named: Mapping[str, Layout]) -> frozenset[str]:
     found = set()
     for name, value in module.__dict__.items():
         prefix = None if name == module._unnamed else name
-        inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(
-            value, list | tuple
-        ) else ()
+        inner = (
+            value.items()
+            if isinstance(value, dict)
+            else enumerate(value)
+            if isinstance(value, list | tuple)
+            else ()
+        )
         held = (
             [str(key) for key, _ in inner]
             if prefix is None

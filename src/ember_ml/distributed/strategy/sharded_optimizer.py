@@ -83,7 +83,7 @@ class ShardedOptimizer(Optimizer):
         """Go on from what `state_dict` gave, of which each rank takes its parts."""
         divided: Divided = self.__dict__[_DIVIDED]
         where = f"{type(self).__name__}.load_state_dict"
-        if isinstance(state, Mapping) and isinstance(state.get("state"), Mapping):
+        if isinstance(state.get("state"), Mapping):
             parts = {
                 name: divided.parts(name, one, where) if one else one
                 for name, one in state["state"].items()

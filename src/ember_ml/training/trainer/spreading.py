@@ -219,10 +219,12 @@ class SpreadStepper(Stepper):
         self._evaluated(batch.batch, batch, float(batch.rows))
 
     def _evaluate(self, batch: Any) -> Any:
-        return self.strategy.within(self.model, lambda: super(SpreadStepper, self)._evaluate(batch))
+        evaluate = super()._evaluate
+        return self.strategy.within(self.model, lambda: evaluate(batch))
 
     def _predict(self, *inputs: Any) -> Any:
-        return self.strategy.within(self.model, lambda: super(SpreadStepper, self)._predict(*inputs))
+        predict = super()._predict
+        return self.strategy.within(self.model, lambda: predict(*inputs))
 
     def predict(self, inputs: tuple[Any, ...], given: Any = None) -> Any:
         """What the model says of inputs."""
