@@ -26,6 +26,7 @@ from ember_ml.distributed.strategy.sharded_optimizer import (
     shard_optimizer,
     unshard_optimizer,
 )
+from ember_ml.errors import DomainError
 from ember_ml.io.parts import Part, Range
 from ember_ml.nn.module import Module
 from ember_ml.tensor.core import Tensor
@@ -110,6 +111,21 @@ class ShardedDataParallelStrategy(DataParallelStrategy):
     def within(self, model: Module, function: Callable[[], Any]) -> Any:
         """Call a function in which the parameters of the model are whole."""
         return within(model, function) if isinstance(model, ShardedModule) else function()
+
+    def global_arrays(self, model: Module) -> dict[str, Any]:
+        """On JAX, the parts of all ranks as one array each, by name, without a copy.
+
+        Each is a long row of NamedSharding(mesh, P("ranks")), filled up with zeros at its end.
+        """
+        if self.communicator.backend != "jax" or not isinstance(model, ShardedModule):
+            raise DomainError(
+                f"ShardedDataParallelStrategy.global_arrays takes a model on JAX while it "
+                f"is divided; this one is on '{self.communicator.backend}', or it is whole"
+            )
+        from ember_ml.backend.jax.ranks import spread
+
+        state, layouts = model.part_state(), layouts_of(model)
+        return {name: spread(state[name].native) for name in layouts if name in state}
 
     # --- A step -------------------------------------------------------------------------------
 
