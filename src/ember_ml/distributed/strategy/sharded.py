@@ -88,6 +88,11 @@ class ShardedDataParallelStrategy(DataParallelStrategy):
         communicator = self.communicator
         if communicator.world_size == 1:
             return
+        if communicator.backend == "torch" and trainer.stepper.is_compiled:
+            raise DomainError(
+                "ShardedDataParallelStrategy on torch takes no Trainer(jit=True): FSDP2 gathers by "
+                "hooks, which a compiled step would not run; leave jit='auto'"
+            )
         found = shard(trainer.model, communicator)
         shard_optimizer(trainer.optimizer, found, communicator)
         self._is_divided = True

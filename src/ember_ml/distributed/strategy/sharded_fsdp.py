@@ -30,6 +30,7 @@ from ember_ml.distributed.strategy.sharded_modules import (
     _own,
     scope,
 )
+from ember_ml.errors import DomainError
 from ember_ml.nn.module import Module
 from ember_ml.tensor import roles
 from ember_ml.tensor.core import Tensor, fill
@@ -164,16 +165,24 @@ class FullySharded(Engine):
         self, function: Callable[[], tuple[Tensor, Any]], trained: list[Tensor]
     ) -> tuple[Tensor, Any, list[Tensor]]:
         """A number, what comes with it, and the parts of its gradients, summed over ranks."""
+        for x in trained:
+            if not self._holders[id(x)].native.requires_grad:
+                raise DomainError(
+                    "ShardedDataParallelStrategy on torch trains what was not frozen when the run "
+                    "began; unfreeze before fit, or in another fit"
+                )
         with tape.enable_grad():
             value, aux = self._run(function)
         with scope(_FullScope(self)):  # a part may be computed again
             value.native.backward()
+        found = {}
+        for key, holder in self._holders.items():
+            found[key], holder.native.grad = holder.native.grad, None
         grads = []
         for x in trained:
-            native = self._holders[id(x)].native
-            found, native.grad = native.grad, None
-            local = torch.zeros_like(native.to_local()) if found is None else found.to_local()
-            grads.append(fill(local, x._spec))
+            g, native = found[id(x)], self._holders[id(x)].native
+            local = torch.zeros_like(native.to_local()) if g is None else g.to_local()
+            grads.append(fill(local.detach(), x._spec))
         return value.detach(), runs.detached(aux), grads
 
     def whole(self, x: Tensor, original: Tensor) -> Tensor:
