@@ -11,6 +11,7 @@ from ember_ml.autodiff import tape
 from ember_ml.autodiff.calls import fitted
 from ember_ml.autodiff.rules.table import joint_rule
 from ember_ml.autodiff.runs import made as made_of_native
+from ember_ml.backend.compiling import tracing
 from ember_ml.backend.contract import Backend, Spec
 from ember_ml.errors import GradientError, ShapeError
 from ember_ml.ops import dispatch
@@ -194,7 +195,9 @@ def _apply(custom: _Custom, home: Backend, tensors: list[Tensor]) -> Any:
     plain = [t.detach() if type(t) is GradTensor else t for t in tensors]
     needed = any(type(t) is GradTensor for t in tensors) and tape.is_grad_enabled()
     if home.gradients.transforms and not any(type(t) is GradTensor for t in tensors):
-        return _by_engine(custom, home, plain)
+        return custom.value(_by_engine(custom, home, plain))
+    if home.gradients.transforms and tracing():
+        return _by_both(custom, home, tensors, needed)
     outs, back = custom.forward(plain)
     _require_closed(custom, outs)
     if not needed or not outs:
@@ -222,7 +225,20 @@ def _apply(custom: _Custom, home: Backend, tensors: list[Tensor]) -> Any:
     return custom.value([made_of_native(n, spec) for n, spec in zip(natives, specs, strict=True)])
 
 
-def _by_engine(custom: _Custom, home: Backend, tensors: list[Tensor]) -> Any:
+def _by_both(custom: _Custom, home: Backend, tensors: list[Tensor], needed: bool) -> Any:
+    """Where the engine will differentiate what is compiled, and the tape what is within it."""
+    # Not detached: to the engine, that would be a constant.
+    plain = [fill(t.native, t._spec) for t in tensors]
+    outs = _by_engine(custom, home, plain)
+    if not needed or not outs:
+        return custom.value(outs)
+    # What the engine has seen belongs to a trace of its own: the tape's pull runs it once more.
+    custom.pull = lambda seeds: custom.forward([t.detach() for t in plain])[1](seeds)
+    results = [(out.native, out._spec) for out in outs]
+    return custom.value(tape.recorded_many(_KERNEL, results, tensors, (custom,)))
+
+
+def _by_engine(custom: _Custom, home: Backend, tensors: list[Tensor]) -> list[Tensor]:
     """Where the engine transforms functions: it learns of the pull."""
     specs: list[Spec] = []
     given = [t._spec for t in tensors]
@@ -240,7 +256,7 @@ def _by_engine(custom: _Custom, home: Backend, tensors: list[Tensor]) -> Any:
         return [out.native for out in outs], pull
 
     natives = home.gradients.custom(forward, [t.native for t in tensors])
-    return custom.value([fill(n, spec) for n, spec in zip(natives, specs, strict=True)])
+    return [fill(n, spec) for n, spec in zip(natives, specs, strict=True)]
 
 
 def _require_closed(custom: _Custom, outs: Sequence[Tensor]) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ember_ml.backend.contract import Backend
 from ember_ml.backend.scope import Scope
-from ember_ml.errors import BackendUnavailableError, UnknownBackendError
+from ember_ml.errors import BackendUnavailableError, CommunicationError, UnknownBackendError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,6 +133,8 @@ def _load(name: str) -> Backend:
             )
         try:
             return importlib.import_module(f"ember_ml.backend.{name}").load()  # type: ignore[no-any-return]  # each folder's load gives a Backend
+        except CommunicationError:
+            raise  # that of JAX, which joins the other processes of a job first
         except Exception as error:
             raise BackendUnavailableError(
                 f"backend '{name}' is installed but its package does not import: "

@@ -138,8 +138,7 @@ class Communicator:
             return self._run(self._broadcast, x, root)
 
         def pull(g: Tensor) -> Tensor:
-            total = self._all_reduce(g, "sum")
-            return total if self.rank == root else ops.zeros_like(total)
+            return self._only(self._all_reduce(g, "sum"), root)
 
         return _differentiable(run, pull, tensor, needed)
 
@@ -307,6 +306,10 @@ class Communicator:
     def _scatter(self, native: NativeArray, op: str) -> NativeArray | None:
         """The part of this rank along the first axis; None where a reduction has to do."""
         return None
+
+    def _only(self, x: Tensor, root: int) -> Tensor:
+        """The tensor on the rank `root`, zeros on the others."""
+        return x if self.rank == root else ops.zeros_like(x)
 
     def _send(self, header: np.ndarray[Any, Any], native: NativeArray, to: int) -> None:
         raise NotImplementedError

@@ -25,10 +25,15 @@ def initialize(
     they are. A second call gives the same communicator. `timeout` is in seconds, for the others to
     come, and for each collective where the engine has one.
     """
+    where = World.of_environment() if world is None else world
+    if backend == "jax" and where.size > 1 and selection.loaded("jax") is None:
+        from ember_ml.backend.processes import join
+
+        # JAX asks for it before anything is computed, which loading its backend does.
+        join(met(where, timeout), timeout)
     name = selection.current().name if backend is None else selection.load(backend).name
     found = _JOINED.get(name)
     if found is None:
-        where = World.of_environment() if world is None else world
         found = _JOINED[name] = _joined(name, where, timeout)
     return found
 
@@ -50,22 +55,54 @@ def get_communicator(backend: str | None = None) -> Communicator:
 
 
 def shutdown() -> None:
-    """Leave the others."""
+    """Leave the others; `initialize` joins them again."""
     while _JOINED:
         _JOINED.popitem()[1].close()
+
+
+def met(world: World, timeout: float = 600.0) -> World:
+    """The world with addresses for engines that need them: by MPI where only mpiexec told of it."""
+    if world.size == 1 or world.port:
+        return world
+    if find_spec("mpi4py") is None:
+        raise DomainError(
+            f"mpiexec started rank {world.rank} of {world.size} and does not say where rank 0 "
+            f"listens; pip install mpi4py, or set MASTER_ADDR and MASTER_PORT for all ranks"
+        )
+    from ember_ml.distributed.engines import mpi
+
+    return mpi.met(world, timeout)
 
 
 def _joined(name: str, world: World, timeout: float) -> Communicator:
     if world.size == 1:
         return Communicator(world, name)
-    if name == "torch":
-        from ember_ml.distributed.engines.gloo import TorchCommunicator
+    if name == "numpy" and _takes_mpi(world):
+        from ember_ml.distributed.engines.mpi import MpiCommunicator
 
-        return TorchCommunicator(world, timeout=timeout)
-    if name == "numpy":
-        if find_spec("torch") is not None:
-            from ember_ml.distributed.engines.gloo import GlooCommunicator
+        return MpiCommunicator(world, timeout=timeout)
+    if name in ("numpy", "torch"):
+        from ember_ml.distributed.engines import gloo
 
-            return GlooCommunicator(world, timeout=timeout)
-        raise BackendUnavailableError("mpi")
+        kind = gloo.TorchCommunicator if name == "torch" else gloo.GlooCommunicator
+        return kind(met(world, timeout), timeout=timeout)
+    if name == "jax":
+        from ember_ml.distributed.engines.jax_runtime import JaxCommunicator
+
+        return JaxCommunicator(met(world, timeout), timeout=timeout)
+    if name == "mlx":
+        from ember_ml.distributed.engines.mlx_ring import MlxCommunicator
+
+        return MlxCommunicator(world, timeout=timeout)
     raise DomainError(f"the backend '{name}' has no communicator")
+
+
+def _takes_mpi(world: World) -> bool:
+    """Whether NumPy's arrays go by MPI: where mpiexec was used, or torch is not here."""
+    has_torch, has_mpi = find_spec("torch") is not None, find_spec("mpi4py") is not None
+    if not has_torch and not has_mpi:
+        raise BackendUnavailableError(
+            f"NumPy has no way to the other {world.size - 1} processes: `pip install mpi4py mpich` "
+            f"and start them with mpiexec, or `pip install torch` for its gloo"
+        )
+    return has_mpi and (world.launcher == "mpi" or not has_torch)

@@ -14,7 +14,7 @@ from jax.core import Tracer
 
 from ember_ml import devices as _devices
 from ember_ml import dtypes
-from ember_ml.backend import aligned, dlpack
+from ember_ml.backend import aligned, dlpack, processes
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.jax import (
     hosting,
@@ -49,6 +49,9 @@ _GPU = ("cuda", "rocm")
 # JAX refuses to export what asks for less; without a version it gives its oldest.
 _DLPACK_OLDEST = (0, 5)
 
+
+# Several processes must have met before the first of them computes anything.
+processes.join_if_launched()
 
 with jax.ensure_compile_time_eval():  # the backend may be loaded within a function that is traced
     _ORDINARY = type(jnp.zeros(()))

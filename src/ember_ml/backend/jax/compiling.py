@@ -9,6 +9,8 @@ from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 
 from ember_ml.backend.compiling import Compiler, Function, Natives, Plan
+from ember_ml.backend.jax import ranks as processes
+from ember_ml.backend.jax.sequence import has_collectives
 
 __all__ = ["JaxCompiler"]
 
@@ -34,8 +36,13 @@ class JaxCompiler(Compiler):
     def compile(self, function: Function, natives: Natives, plan: Plan) -> Function:
         # Traced here, and not by the first call of what jax.jit gives: what was written to is
         # known then, and the function is never asked again, whatever JAX does with the program.
-        program = jax.make_jaxpr(function)(*natives)
+        ranks = processes.current()
+        axes = None if ranks is None else [(processes.AXIS, ranks.size)]
+        program = jax.make_jaxpr(function, axis_env=axes)(*natives)
         donated = tuple(plan.donated())
+        if ranks is not None and has_collectives(program, processes.AXIS):
+            gradients = self.backend.gradients
+            return processes.SpreadProgram(program, donated, ranks, gradients)
         run: Any = jax.jit(jaxpr_as_fun(program), donate_argnums=donated)
         kept: Any = jax.jit(jaxpr_as_fun(program)) if donated else run
 
