@@ -189,9 +189,13 @@ class ShardedDataParallelStrategy(DataParallelStrategy):
             scale = ops.minimum(max_norm / (norm + 1e-6), 1.0)
             return tree.map(lambda g: g * ops.astype(scale, g.dtype, copy=False), grads)
 
+    def is_surely_finite(self) -> bool:
+        """Never, while each rank looks at its parts."""
+        return not self._is_divided and super().is_surely_finite()
+
     def all_true(self, fine: Tensor) -> Tensor:
         """Whether the parts of all ranks are finite."""
-        if self.communicator.world_size == 1:
+        if not self._is_divided:
             return fine
         bad = ops.astype(ops.logical_not(fine), "float32")
         return ops.equal(self._total(bad), 0.0)

@@ -83,8 +83,12 @@ class SpreadStepper(Stepper):
         return self._update(loss.detach(), grads, before, [(done, batch)])
 
     def _prepared(self, loss: Tensor, grads: Any) -> tuple[Any, Tensor | None]:
-        grads, fine = super()._prepared(loss, grads)
-        return grads, None if fine is None else self.strategy.all_true(fine)
+        if self.is_compiled or not self.check_finite or not self.strategy.is_surely_finite():
+            grads, fine = super()._prepared(loss, grads)
+            return grads, None if fine is None else self.strategy.all_true(fine)
+        if self.clip_norm is not None:
+            grads = self._clipped(grads, self.clip_norm)
+        return grads, ops.isfinite(loss)
 
     def _clipped(self, grads: Any, max_norm: float) -> Any:
         return self.strategy.clipped(grads, max_norm)
