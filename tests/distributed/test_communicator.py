@@ -26,17 +26,25 @@ ENGINES = {
 
 
 @functools.cache
-def _found(engine: str, n: int) -> list[jobs.Outcome]:
-    """What all cases gave on each rank: one job runs them all."""
+def _found(engine: str, n: int) -> list[jobs.Outcome] | jobs.JobFailed:
+    """What all cases gave on each rank: one job runs them all. A failure is kept as well."""
     backend, _, mpi = ENGINES[engine]
-    return jobs.run(semantics.run_all, n, backend, mpi=mpi, limit=300)
+    # JAX compiles a program for each dtype and shape, which matters here and not how fast it runs.
+    quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    try:
+        return jobs.run(semantics.run_all, n, backend, mpi=mpi, environment=quick, limit=900)
+    except jobs.JobFailed as error:
+        return error
 
 
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", semantics.CASES)
 def test_semantics(engine: str, n: int, case: str) -> None:
-    for outcome in _found(engine, n):
+    found = _found(engine, n)
+    if isinstance(found, jobs.JobFailed):
+        raise found
+    for outcome in found:
         assert outcome.value["transport"] == ENGINES[engine][1]
         wrong = outcome.value[case]
         assert not wrong, f"on rank {outcome.rank} of {n}:\n{wrong}"
@@ -172,6 +180,14 @@ def test_a_lost_peer_over_gloo(how: int) -> None:
             assert outcome.value["seconds"] < 20
         else:
             assert 2 < outcome.value["seconds"] < 25
+
+
+@pytest.mark.parametrize("engine", ["jax", "mlx"])
+def test_a_killed_peer_of_an_engine(engine: str) -> None:
+    first, _ = jobs.run(_left, 2, engine, [int(signal.SIGKILL), 60.0], abandoned=[1])
+    assert first.error is None, first.trace
+    assert first.value["errors"] == ["CommunicationError"] * 4, first.value["texts"]
+    assert first.value["seconds"] < 20
 
 
 def test_a_stopped_peer_over_mpi() -> None:

@@ -8,7 +8,6 @@ ever. Gradients go through: that of a sum over ranks is a sum over ranks.
 from __future__ import annotations
 
 import json
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, NoReturn
 
@@ -19,16 +18,13 @@ from ember_ml.autodiff import tape
 from ember_ml.autodiff.custom import custom_gradient
 from ember_ml.backend import selection
 from ember_ml.backend.contract import Backend, NativeArray, Spec
-from ember_ml.distributed import headers
+from ember_ml.distributed import arguments, headers
 from ember_ml.distributed.headers import REDUCTIONS, read_header
 from ember_ml.distributed.world import World
 from ember_ml.dtypes import DType
 from ember_ml.errors import (
-    AxisError,
     BackendMismatchError,
     CommunicationError,
-    DomainError,
-    DTypeError,
     EmberError,
     GradientError,
     ShapeError,
@@ -91,6 +87,8 @@ class Communicator:
         self.world_size = world.size
         self._backend = selection.load(backend) if isinstance(backend, str) else backend
         self.backend = self._backend.name
+        # What an engine said when a peer was lost; "" while all are there.
+        self._loss = ""
 
     def __repr__(self) -> str:
         return (
@@ -108,7 +106,7 @@ class Communicator:
         """
         try:
             tensor = self._taken("all_reduce", x)
-            self._require_op("all_reduce", op, tensor.dtype)
+            arguments.require_op("all_reduce", op, tensor.dtype)
         except Exception as error:
             self._refuse("all_reduce", error, x)
         return self._all_reduce(tensor, op)
@@ -128,7 +126,7 @@ class Communicator:
         """The tensor of the rank `root`, on every rank; all come with its shape and dtype."""
         try:
             tensor = self._taken("broadcast", x)
-            root = self._rank("broadcast", "root", root)
+            root = arguments.rank_of("broadcast", "root", root, self.world_size)
         except Exception as error:
             self._refuse("broadcast", error, x)
         needed = _is_differentiated(tensor)
@@ -148,7 +146,7 @@ class Communicator:
             tensor = self._taken("all_gather", x)
             if tensor.ndim == 0:
                 tensor = ops.reshape(tensor, (1,))
-            axis = _axis("all_gather", axis, tensor)
+            axis = arguments.axis_of("all_gather", axis, tensor)
         except Exception as error:
             self._refuse("all_gather", error, x)
         return self._all_gather(tensor, axis)
@@ -169,12 +167,12 @@ class Communicator:
         """The part of this rank of a reduction: its share along `axis`, which ranks divide."""
         try:
             tensor = self._taken("reduce_scatter", x)
-            self._require_op("reduce_scatter", op, tensor.dtype)
+            arguments.require_op("reduce_scatter", op, tensor.dtype)
             if tensor.ndim == 0:
                 raise ShapeError(
                     "Communicator.reduce_scatter takes a tensor with an axis, not a number"
                 )
-            axis = _axis("reduce_scatter", axis, tensor)
+            axis = arguments.axis_of("reduce_scatter", axis, tensor)
             if tensor.shape[axis] % self.world_size:
                 raise ShapeError(
                     f"Communicator.reduce_scatter got shape {tensor.shape}; {self.world_size} "
@@ -209,12 +207,12 @@ class Communicator:
         It is received as a constant: gradients do not go through.
         """
         tensor = self._taken("send", x).detach()
-        to = self._peer("send", "to", to)
+        to = arguments.peer_of("send", "to", to, self.rank, self.world_size)
         self._guarded("send", self._send, headers.header_of("send", tensor), tensor.native, to)
 
     def recv(self, source: int) -> Tensor:
         """The tensor that the rank `source` sends, with its shape and dtype."""
-        source = self._peer("recv", "source", source)
+        source = arguments.peer_of("recv", "source", source, self.rank, self.world_size)
         return self._guarded("recv", self._receive, source)  # type: ignore[no-any-return]
 
     # --- Objects ----------------------------------------------------------------------------
@@ -227,8 +225,8 @@ class Communicator:
         {'best': 0.5, 'steps': [1, 2]}
         """
         try:
-            root = self._rank("broadcast_object", "root", root)
-            data = _json("broadcast_object", value) if self.rank == root else b""
+            root = arguments.rank_of("broadcast_object", "root", root, self.world_size)
+            data = arguments.json_of("broadcast_object", value) if self.rank == root else b""
         except Exception as error:
             self._refuse("broadcast_object", error)
         rows = self._agree("broadcast_object", option=root, length=len(data))
@@ -247,7 +245,7 @@ class Communicator:
         [{'rank': 0}]
         """
         try:
-            data = _json("all_gather_object", value)
+            data = arguments.json_of("all_gather_object", value)
         except Exception as error:
             self._refuse("all_gather_object", error)
         rows = self._agree("all_gather_object", length=len(data))
@@ -401,13 +399,25 @@ class Communicator:
         return headers.refusal(self.rank, rows, texts, own)
 
     def _guarded(self, call: str, function: Any, *args: Any) -> Any:
-        """Call an engine; what it says of a peer that is gone is CommunicationError."""
+        """Call an engine; what it says of a peer that is gone is CommunicationError.
+
+        So is every call after it: engines do not mend, and some would wait for ever.
+        """
+        if self._loss:
+            raise CommunicationError(
+                f"Communicator.{call} on rank {self.rank} of {self.world_size} failed: "
+                f"another rank was lost before ({self._loss})"
+            )
         try:
             return function(*args)
+        except CommunicationError as error:
+            self._loss = str(error)
+            raise
         except EmberError:
             raise
         except Exception as error:
             if self._is_loss(error):
+                self._loss = str(error)
                 raise CommunicationError(
                     f"Communicator.{call} on rank {self.rank} of {self.world_size} failed: "
                     f"another rank is gone or does not answer ({error})"
@@ -438,63 +448,8 @@ class Communicator:
             )
         return tensor
 
-    def _require_op(self, call: str, op: str, dtype: DType) -> None:
-        if op not in REDUCTIONS:
-            raise DomainError(
-                f"Communicator.{call} got op={op!r}; it is one of {', '.join(REDUCTIONS)}"
-            )
-        if dtype.kind == "bool" and op not in ("max", "min"):
-            raise DTypeError(
-                f"Communicator.{call}(op={op!r}) got bool; take op='max' for any, 'min' for all"
-            )
-        if op == "mean" and not dtype.is_inexact:
-            raise DTypeError(f"Communicator.{call}(op='mean') takes floats, not {dtype}")
-        if op in ("max", "min") and dtype.is_complex:
-            raise DTypeError(f"Communicator.{call}(op={op!r}) takes real numbers, not {dtype}")
-
-    def _rank(self, call: str, name: str, rank: Any) -> int:
-        try:
-            found = operator.index(rank)
-        except TypeError:
-            raise DomainError(
-                f"Communicator.{call} got {name}={rank!r}; a rank is an integer"
-            ) from None
-        if not 0 <= found < self.world_size:
-            raise DomainError(
-                f"Communicator.{call} got {name}={found}; ranks go from 0 to {self.world_size - 1}"
-            )
-        return found
-
-    def _peer(self, call: str, name: str, rank: Any) -> int:
-        found = self._rank(call, name, rank)
-        if found == self.rank:
-            raise DomainError(
-                f"Communicator.{call} got {name}={found}, which is this rank; it takes another one"
-            )
-        return found
-
 
 # --- Small things -----------------------------------------------------------------------------
-
-
-def _axis(call: str, axis: Any, x: Tensor) -> int:
-    try:
-        found = operator.index(axis)
-    except TypeError:
-        raise AxisError(f"Communicator.{call} got axis={axis!r}; an axis is an integer") from None
-    if not -x.ndim <= found < x.ndim:
-        raise AxisError(f"Communicator.{call} got axis={found} for shape {x.shape}")
-    return found % x.ndim
-
-
-def _json(call: str, value: Any) -> bytes:
-    try:
-        return json.dumps(value).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise DTypeError(
-            f"Communicator.{call} takes what JSON can say: None, bool, numbers, text, and lists "
-            f"and dicts of them; {error}"
-        ) from None
 
 
 def _reduction(stacked: Tensor, op: str) -> Tensor:
