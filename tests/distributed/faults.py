@@ -87,6 +87,10 @@ def run_job(
     base |= {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "OMP_NUM_THREADS": "1",
+        # Attempts run the same programs; with two cores, JAX compiles for most of a job.
+        "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         _MARK: mark,
     }
     command = [sys.executable, "-m", "ember_ml.launch", "-n", str(RANKS)]

@@ -54,9 +54,11 @@ class Fault(training.Callback):
 
 def main(folder: Path, plan: list[dict[str, Any]]) -> None:
     strategy = DataParallelStrategy()
+    # Six batches an epoch; the last of six rows, but compilers would make a step for it as well.
+    rows = 46 if em.get_backend() in ("numpy", "torch") else 48
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(46, 6)).astype("float32")
-    y = rng.integers(0, 3, 46)
+    x = rng.normal(size=(rows, 6)).astype("float32")
+    y = rng.integers(0, 3, rows)
     with random.use_seed(1):
         model = nn.Sequential(
             nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3)
@@ -73,7 +75,6 @@ def main(folder: Path, plan: list[dict[str, Any]]) -> None:
         seed=3,
         strategy=strategy,
     )
-    # Six batches an epoch, the last of six rows.
     data = training.DataLoader((x, y), 8, shuffle=True, seed=5)
     history = trainer.fit(data, STEPS // 6, verbose=0)
     if strategy.is_main:
