@@ -29,9 +29,8 @@ def initialize(
     if backend == "jax" and where.size > 1 and selection.loaded("jax") is None:
         from ember_ml.backend.processes import join
 
-        join(
-            met(where, timeout), timeout
-        )  # JAX asks for it before anything is computed, as its backend does
+        # JAX asks for it before anything is computed, which loading its backend does.
+        join(met(where, timeout), timeout)
     name = selection.current().name if backend is None else selection.load(backend).name
     found = _JOINED.get(name)
     if found is None:

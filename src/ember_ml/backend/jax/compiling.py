@@ -10,6 +10,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from ember_ml.backend.compiling import Compiler, Function, Natives, Plan
 from ember_ml.backend.jax import ranks as processes
+from ember_ml.backend.jax.sequence import has_collectives
 
 __all__ = ["JaxCompiler"]
 
@@ -39,7 +40,7 @@ class JaxCompiler(Compiler):
         axes = None if ranks is None else [(processes.AXIS, ranks.size)]
         program = jax.make_jaxpr(function, axis_env=axes)(*natives)
         donated = tuple(plan.donated())
-        if ranks is not None and processes.has_collectives(program):
+        if ranks is not None and has_collectives(program, processes.AXIS):
             gradients = self.backend.gradients
             return processes.SpreadProgram(program, donated, ranks, gradients)
         run: Any = jax.jit(jaxpr_as_fun(program), donate_argnums=donated)

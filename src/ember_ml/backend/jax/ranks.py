@@ -18,6 +18,7 @@ from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from ember_ml.backend.jax.sequence import in_sequence
 from ember_ml.errors import CommunicationError, UnsupportedOpError
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "as_loss",
     "bound",
     "current",
-    "has_collectives",
     "refused",
     "set_current",
 ]
@@ -134,11 +134,6 @@ class Ranks:
         return [out.addressable_data(0) for out in program(*self.shown(natives))]
 
 
-def has_collectives(program: Any) -> bool:
-    """True where a traced program talks to other processes."""
-    return any(getattr(effect, "name", None) == AXIS for effect in program.effects)
-
-
 class SpreadProgram:
     """A traced function with collectives, compiled; it takes and gives arrays of this process."""
 
@@ -147,9 +142,10 @@ class SpreadProgram:
         self._ranks = ranks
         self._gradients = gradients
         self._flat = jaxpr_as_fun(program)
-        self._run = ranks.program(self._flat, donated)
+        ordered = in_sequence(program, AXIS)
+        self._run = ranks.program(ordered, donated)
         # Keeps what it is given, for gradients.
-        self._kept = ranks.program(self._flat) if donated else self._run
+        self._kept = ranks.program(ordered) if donated else self._run
         self._inner = jax.jit(self._flat)
         self._pull: SpreadProgram | None = None
         self._reached: list[int] = []

@@ -145,7 +145,7 @@ class JaxCommunicator(Communicator):
 
     def start_sum(self, natives: Sequence[NativeArray]) -> Pending:
         if ranks.bound():
-            return Pending(list(lax.psum([_varying(one) for one in natives], AXIS)))
+            return Pending(list(lax.psum(_varying(list(natives)), AXIS)))
         key = ("sums", len(natives))
         program = self._programs.get(key)
         if program is None:

@@ -94,6 +94,12 @@ class Strategy:
         """Gradients and numbers, each as a list: summed over ranks."""
         return list(tensors), list(numbers)
 
+    def is_surely_finite(self) -> bool:
+        """Whether a quick look shows that the gradients of this step are finite; False tells
+        nothing.
+        """
+        return False
+
     def gather(self, value: Any) -> list[Any]:
         """A value of each rank, on every rank: JSON, with tensors in it as arrays of NumPy."""
         return [value]

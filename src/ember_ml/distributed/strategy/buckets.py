@@ -8,6 +8,7 @@ compiles the step, gradients go as they are: the compiler sees them all.
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -105,6 +106,8 @@ class Buckets:
         self._next = 0
         self._pending: list[Pending] = []
         self._given: Sequence[Tensor] = ()
+        # Whether the memory has the gradients of this step.
+        self._is_filled = False
 
     def fits(self, like: Sequence[Tensor]) -> bool:
         """Whether it is for such tensors."""
@@ -122,7 +125,7 @@ class Buckets:
 
         `numbers_of()` is asked after the forward pass.
         """
-        gone = False
+        gone = self._is_filled = False
 
         def pull(
             results: Sequence[Tensor],
@@ -171,6 +174,7 @@ class Buckets:
         self._launch()  # what holds no elements, and nothing has filled
         for one in self._pending:
             one.wait()
+        self._is_filled = True
         given, carrier = self._given, self.carrier
         kept = carrier.spec.backend.copy(carrier.memory[: len(given[:_NUMBERS])])
         numbers = [
@@ -211,6 +215,14 @@ class Buckets:
             x = fill(bucket.views[place], bucket.spec)
             found.append(x.astype(leaf.dtype) if bucket.wide else x)
         return found
+
+    def is_surely_finite(self) -> bool:
+        """Whether all sums are finite: a sum over them is so only if they are, and costs little."""
+        if not self._is_filled:
+            return False
+        with np.errstate(all="ignore"):
+            total = sum(complex(one.memory.sum()) for one in self.buckets)
+        return cmath.isfinite(total)
 
     # --- torch: hooks of the parameters -----------------------------------------------------
 

@@ -122,6 +122,10 @@ class DataParallelStrategy(Strategy):
         found = buckets.summed(self.communicator, [*tensors, *numbers])
         return found[: len(tensors)], found[len(tensors) :]
 
+    def is_surely_finite(self) -> bool:
+        """By one sum over each bucket."""
+        return self._buckets is not None and self._buckets.is_surely_finite()
+
     def _reducer(self, leaves: Sequence[Tensor]) -> buckets.Buckets:
         if self._buckets is None or not self._buckets.fits(leaves):
             if self._buckets is not None:

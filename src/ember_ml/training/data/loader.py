@@ -150,6 +150,14 @@ class DataLoader:
         """Let the next loop be the epoch of a number, from its beginning."""
         self.epoch, self.position, self._resumes = int(epoch), 0, True
 
+    def place(self) -> tuple[int, int, bool]:
+        """Where a loop over it is, for `go_back`."""
+        return self.epoch, self.position, self._began
+
+    def go_back(self, place: tuple[int, int, bool]) -> None:
+        """Count as if the batches since a place had not been taken."""
+        self.epoch, self.position, self._began = place
+
     # --- Going through it -------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from ember_ml.autodiff.compiling import draws
 from ember_ml.distributed.strategy.base import Strategy
 from ember_ml.errors import DomainError
 from ember_ml.tensor.core import Tensor
+from ember_ml.training.clipping import clip_grad_norm
 from ember_ml.training.data.loader import Part
 from ember_ml.training.metrics import Metric
 from ember_ml.training.trainer.objective import batch_size
@@ -81,6 +82,13 @@ class SpreadStepper(Stepper):
             grads = self.precision.unscale(grads)
         done = tree.map(detached, outcome)
         return self._update(loss.detach(), grads, before, [(done, batch)])
+
+    def _prepared(self, loss: Tensor, grads: Any) -> tuple[Any, Tensor | None]:
+        if self.is_compiled or not self.check_finite or not self.strategy.is_surely_finite():
+            return super()._prepared(loss, grads)
+        if self.clip_norm is not None:
+            grads, _ = clip_grad_norm(grads, self.clip_norm)
+        return grads, ops.isfinite(loss)
 
     def _measure(self, outcome: Any) -> None:
         if self._counts:

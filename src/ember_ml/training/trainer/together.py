@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,11 +48,11 @@ class Together:
 
     def __init__(self, strategy: Strategy | None) -> None:
         self._strategy = strategy
-        self._is_spread = False
+        self.is_spread = False
         if strategy is not None:
             from ember_ml.distributed.strategy.base import SingleDeviceStrategy
 
-            self._is_spread = not isinstance(strategy, SingleDeviceStrategy)
+            self.is_spread = not isinstance(strategy, SingleDeviceStrategy)
         self._has_begun = False
         # Whether Ctrl-C came, on any rank.
         self.interrupted = False
@@ -87,7 +87,7 @@ class Together:
 
     def first(self, value: Any) -> Any:
         """What rank 0 says."""
-        return value if not self._is_spread or self._strategy is None else self._gather(value)[0]
+        return value if not self.is_spread or self._strategy is None else self._gather(value)[0]
 
     def _gather(self, value: Any) -> list[Any]:
         assert self._strategy is not None
@@ -98,7 +98,7 @@ class Together:
     def batches(self, loader: Any) -> Iterator[Any]:
         """The batches of a loader, or the parts of them that this rank has."""
         strategy = self._strategy
-        if strategy is None or not self._is_spread:
+        if strategy is None or not self.is_spread:
             return iter(loader)
         from ember_ml.distributed.strategy.base import Strategy
 
@@ -110,15 +110,22 @@ class Together:
 
     # --- Steps ----------------------------------------------------------------------------------
 
-    def reason(self, stop: str, interrupted: bool) -> str:
-        """Why the run ends here, as the first rank that wants it says; empty where it goes on."""
-        if not self._is_spread or self._strategy is None:
+    def ask(self, stop: str, interrupted: bool) -> Callable[[], str]:
+        """Begin to ask whether the run ends here: `stop` says why, or is empty.
+
+        What is given waits for the answer: the reason of the first rank that has one.
+        """
+        strategy = self._strategy
+        if strategy is None or not self.is_spread:
             self.interrupted = interrupted
-            return stop
-        stops, self.interrupted = self._strategy.start_agree([bool(stop), interrupted])()
-        if not stops:
-            return ""
-        return str(next(one for one in self._gather(stop) if one))
+            return lambda: stop
+        asked = strategy.start_agree([bool(stop), interrupted])
+
+        def wait() -> str:
+            stops, self.interrupted = asked()
+            return str(next(one for one in strategy.gather(stop) if one)) if stops else ""
+
+        return wait
 
     def note(self, step: int) -> None:
         """Tell the launcher how far this process is."""
@@ -127,7 +134,7 @@ class Together:
 
     def worst(self, error: NaNLossError) -> NaNLossError:
         """The error of the first rank that has found where a value is not finite."""
-        if not self._is_spread or self._strategy is None:
+        if not self.is_spread or self._strategy is None:
             return error
         own = {"text": str(error), "batch": error.batch, "where": error.where}
         found = self._gather(own)
@@ -142,7 +149,7 @@ class Together:
         """What all ranks say of batches of so many rows, in the order of the rows."""
         structure = tree.structure(found[0])
         columns = [list(column) for column in zip(*map(tree.leaves, found), strict=True)]
-        if not self._is_spread or self._strategy is None or self._strategy.num_devices == 1:
+        if not self.is_spread or self._strategy is None or self._strategy.num_devices == 1:
             return tree.unflatten(structure, [ops.concat(c, axis=0) for c in columns])
         rank, count = self._strategy.communicator.rank, self._strategy.num_devices
         sizes = [[part_of(total, one, count) for total in totals] for one in range(count)]

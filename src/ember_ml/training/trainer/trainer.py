@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ember_ml.backend.selection import use_backend
@@ -105,6 +105,8 @@ class Trainer:
             check_finite,
         )
         self._together = together.Together(strategy)
+        # The batches of the next step, where they were fetched while the ranks spoke.
+        self._ahead: tuple[list[Any] | None] | None = None
         self.history = History()
         self.loader: Any = None
         # How far a run is: numbers from 1 on, of the epoch and step that run or ran last.
@@ -206,25 +208,40 @@ class Trainer:
         self._call("on_epoch_begin")
         began, samples = time.perf_counter(), self._samples
         batches = self._together.batches(self.loader)
-        is_whole = True
+        groups = arguments.grouped(batches, self.accumulate)
+        is_ending = False
         try:
-            for group in arguments.grouped(batches, self.accumulate):
+            while not is_ending and (group := self._next_group(groups)) is not None:
                 self._run_step(group)
-                if self._is_ending(interrupts):
-                    is_whole = False
-                    break
+                is_ending = self._is_ending(interrupts, groups)
         finally:
+            self._ahead = None
             close = getattr(batches, "close", None)
             if close is not None:
                 close()
-        if is_whole:  # it ends as one, whatever came meanwhile
+        if not is_ending:  # it ends as one, whatever comes from now on
             seconds = time.perf_counter() - began
             self._end_epoch(held, seconds, self._samples - samples)
 
-    def _is_ending(self, interrupts: Interrupts) -> bool:
+    def _next_group(self, groups: Iterator[list[Any]]) -> list[Any] | None:
+        if self._ahead is None:
+            return next(groups, None)
+        (group,), self._ahead = self._ahead, None
+        return group
+
+    def _is_ending(self, interrupts: Interrupts, groups: Iterator[list[Any]] | None = None) -> bool:
         """Whether the run was stopped or interrupted, on any rank; the same on all."""
-        self._stop = self._together.reason(self._stop, interrupts.came)
-        return self._together.interrupted or bool(self._stop)
+        wait = self._together.ask(self._stop, interrupts.came)
+        place = None
+        if groups is not None and self._together.is_spread:
+            # The next batch comes while the ranks ask each other; it is given back if need be.
+            place = self.loader.place()
+            self._ahead = (next(groups, None),)
+        self._stop = wait()
+        is_ending = self._together.interrupted or bool(self._stop)
+        if is_ending and place is not None:
+            self.loader.go_back(place)
+        return is_ending
 
     def _run_step(self, group: list[Any]) -> None:
         self._call("on_step_begin")
