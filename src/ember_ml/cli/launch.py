@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from ember_ml.backend.selection import ENVIRONMENT_VARIABLE
 from ember_ml.distributed.launching.addresses import Endpoint
 from ember_ml.distributed.launching.agent import Agent, Options
-from ember_ml.distributed.launching.environment import Surroundings, surroundings
+from ember_ml.distributed.launching.environment import enter, surroundings
 from ember_ml.distributed.launching.output import Screen, printable
 from ember_ml.distributed.launching.worker import Program, run
 from ember_ml.errors import DomainError, EmberError
@@ -79,13 +79,18 @@ def launch(
         around = surroundings(os.environ, processes)
         if around.world is not None:
             # This process has a rank already, and runs the program itself.
-            _join(what, around, backend)
+            if backend is not None:
+                os.environ[ENVIRONMENT_VARIABLE] = backend
+            enter(around.world)
+            run(what)
             return
+        nodes = _first(nnodes, around.nnodes, 1)
         options = Options(
             what,
             processes=1 if processes is None else processes,
-            nnodes=_first(nnodes, around.nnodes, 1),
-            node_rank=_first(node_rank, around.node_rank, 0),
+            nnodes=nodes,
+            # Pods of a job that were not told how many they are have nothing to do with each other.
+            node_rank=_first(node_rank, around.node_rank if nodes > 1 else 0, 0),
             master=around.master if master is None else Endpoint.parse(master),
             max_restarts=max_restarts,
             backend=backend,
@@ -121,19 +126,6 @@ def _require_backend(name: str | None) -> None:
 
 def _first(*values: int | None) -> int:
     return next(value for value in values if value is not None)
-
-
-def _join(program: Program, around: Surroundings, backend: str | None) -> None:
-    assert around.world is not None
-    world = around.world
-    if world.launcher == "mpi":
-        from ember_ml.distributed.launching.mpi import agreed
-
-        world = agreed(world)
-    os.environ.update(world.environment())
-    if backend is not None:
-        os.environ[ENVIRONMENT_VARIABLE] = backend
-    run(program)
 
 
 def add_to(app: typer.Typer) -> None:

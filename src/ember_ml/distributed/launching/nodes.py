@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ember_ml.distributed.launching.addresses import Endpoint, free_ports, own_address
+from ember_ml.distributed.launching.addresses import Endpoint, own_address
 from ember_ml.distributed.launching.control import PROTOCOL, Listener, Peer, connect
 from ember_ml.distributed.launching.crew import Crew
 from ember_ml.distributed.launching.ranks import RankState, cause_of
 from ember_ml.distributed.launching.report import sentence
+from ember_ml.distributed.world import free_ports
 from ember_ml.errors import CommunicationError
 
 __all__ = ["Hub", "Link", "Plan", "Verdict"]
