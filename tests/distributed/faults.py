@@ -264,7 +264,12 @@ def main(given: list[str] | None = None) -> int:
     done: list[Round] = []
     for engine in asked.engines:
         with tempfile.TemporaryDirectory(prefix="ember-faults-") as place:
-            wanted = undisturbed(engine, Path(place, "undisturbed"))
+            try:
+                wanted = undisturbed(engine, Path(place, "undisturbed"))
+            except AssertionError as error:
+                done.append(Round(engine, -1, [], problems=["no undisturbed run"]))
+                tell(f"{engine}: {error}")
+                continue
             for number in range(asked.first, asked.first + asked.rounds):
                 one = run_round(engine, number, Path(place, str(number)), wanted)
                 done.append(one)
