@@ -20,6 +20,8 @@ ENGINES = {
     "torch": ("torch", "gloo", False),
     "numpy": ("numpy", "gloo", False),
     "numpy-mpi": ("numpy", "mpi", True),
+    "jax": ("jax", "jax", False),
+    "mlx": ("mlx", "ring", False),
 }
 
 
