@@ -28,6 +28,8 @@ __all__ = ["ADDRESS", "Agent", "Options"]
 
 # The address of a rank's machine as the others see it: for engines that would take its host name.
 ADDRESS: Final = "EMBER_ADDRESS"
+# Signals that come together are one wish; seconds.
+_ONE_PRESS: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,7 @@ class _Signals:
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self.count = 0
         self.last = 0
+        self._at = float("-inf")
         self._selector = selector
         self._before: dict[int, Any] = {}
         self._wake, self._woken = socket.socketpair()
@@ -272,8 +275,11 @@ class _Signals:
         self._woken.close()
 
     def _came(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        self.last = number
+        # A program around this one may pass on the Ctrl-C that a terminal has sent to both.
+        now = time.monotonic()
+        if now - self._at >= _ONE_PRESS:
+            self.count += 1
+        self.last, self._at = number, now
 
     def _child(self, number: int, frame: FrameType | None) -> None:
         """Only to wake up."""

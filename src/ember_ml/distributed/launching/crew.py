@@ -272,9 +272,10 @@ class Crew:
             self.poll()
             time.sleep(0.02)
         self.kill()
+        end = time.monotonic() + _LAST_WORDS
         for one in self.processes:
             for relay in one.relays:
-                relay.join(_LAST_WORDS)
+                relay.join(max(end - time.monotonic(), 0.0))
 
     def kill(self) -> None:
         """End all at once."""

@@ -59,11 +59,12 @@ def surroundings(
     return Surroundings(world.launcher, world)
 
 
-def enter(world: World) -> None:
+def enter(world: World, backend: str | None) -> None:
     """Set the variables of a world, so that the program of this process finds it."""
     if not world.port:
-        if find_spec("mpi4py") is None:
-            return  # what mpiexec has set is all there is
+        # NumPy's processes talk by MPI itself; without it, what mpiexec has set is all there is.
+        if backend == "numpy" or find_spec("mpi4py") is None:
+            return
         from ember_ml.distributed.joining import met
 
         world = met(world)

@@ -119,7 +119,7 @@ class Hub:
         for node in self._in_order():
             node.first = len(ring)
             ring += [f"{node.address}:{one}" for one in node.ports]
-        host = _LOOPBACK if self.master is None else self.master.host
+        host = _LOOPBACK if self.master is None or self.nnodes == 1 else self.master.host
         for node in self._in_order():
             node.is_ready = node.is_done = node.is_stopped = False
             ranks = range(node.first, node.first + node.count)
