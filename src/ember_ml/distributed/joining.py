@@ -14,6 +14,8 @@ __all__ = ["get_communicator", "initialize", "is_initialized", "shutdown"]
 
 # A process joins the others once for each backend.
 _JOINED: Final[dict[str, Communicator]] = {}
+# What ranks that mpiexec started have told each other of their addresses, once.
+_MET: Final[dict[World, World]] = {}
 
 
 def initialize(
@@ -71,7 +73,9 @@ def met(world: World, timeout: float = 600.0) -> World:
         )
     from ember_ml.distributed.engines import mpi
 
-    return mpi.met(world, timeout)
+    if world not in _MET:
+        _MET[world] = mpi.met(world, timeout)
+    return _MET[world]
 
 
 def _joined(name: str, world: World, timeout: float) -> Communicator:
@@ -93,7 +97,7 @@ def _joined(name: str, world: World, timeout: float) -> Communicator:
     if name == "mlx":
         from ember_ml.distributed.engines.mlx_ring import MlxCommunicator
 
-        return MlxCommunicator(world, timeout=timeout)
+        return MlxCommunicator(met(world, timeout), timeout=timeout)
     raise DomainError(f"the backend '{name}' has no communicator")
 
 
