@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +50,8 @@ class Round:
     # The largest difference of a weight from the undisturbed run; None where it has not ended well.
     error: float | None = None
     faults: int = 0
+    # Of how many the launcher's report names the rank and the signal first.
+    named: int = 0
     checkpoints: int = 0
     problems: list[str] = field(default_factory=list)
     output: str = ""
@@ -179,6 +182,7 @@ def run_round(
     found.seconds = time.monotonic() - began
     found.problems += problems
     found.faults = len(list(folder.glob("fault-*")))
+    found.named = sum(_is_named(fault, found.output) for fault in plan[: found.faults])
     found.checkpoints = _looked_at(folder / "kept", found)
     if found.code == 0:
         weights = weights_of(folder)
@@ -190,12 +194,18 @@ def run_round(
         if not found.faults:  # an attempt that has no step left may have none
             found.problems.append("no fault came")
     elif found.code is not None:
-        ranks = {fault["rank"] for fault in plan}
-        if not any(f"rank {rank} (host" in found.output for rank in ranks):
+        if found.named < found.faults:
             found.problems.append("it does not say which rank failed")
         if len(plan) <= RESTARTS:
             found.problems.append(f"it ended with {found.code}, with restarts left")
     return found
+
+
+def _is_named(fault: dict[str, Any], output: str) -> bool:
+    """Whether a report begins with the rank that was struck, and how; its lines are in a frame."""
+    text = re.sub(r"[\s│]+", " ", output)
+    how = {"SIGKILL": "killed by SIGKILL", "SIGSTOP": "stopped by SIGSTOP"}[fault["signal"]]
+    return re.search(rf"rank {fault['rank']} \(host [^)]*\) was {how}", text) is not None
 
 
 def _looked_at(folder: Path, found: Round) -> int:
@@ -223,7 +233,7 @@ def _looked_at(folder: Path, found: Round) -> int:
 def table(rounds: list[Round]) -> str:
     """What came of all rounds, by engine."""
     heads = ("engine", "rounds", "SIGKILL", "SIGSTOP", "resumed, same weights", "reported, ended")
-    heads = (*heads, "failed", "largest difference", "mean s")
+    heads = (*heads, "failed", "rank named first", "largest difference", "mean s")
     rows = []
     for engine in dict.fromkeys(one.engine for one in rounds):
         mine = [one for one in rounds if one.engine == engine]
@@ -239,6 +249,7 @@ def table(rounds: list[Round]) -> str:
                 sum(one.code == 0 for one in good),
                 sum(one.is_reported for one in good),
                 len(mine) - len(good),
+                f"{sum(one.named for one in mine)} of {len(struck)}",
                 f"{max(errors):.1e}" if errors else "-",
                 f"{sum(one.seconds for one in mine) / len(mine):.1f}",
             )
@@ -277,6 +288,7 @@ def main(given: list[str] | None = None) -> int:
                     f"{fault['signal']} of rank {fault['rank']} in step {fault['step']}"
                     for fault in one.plan
                 )
+                struck += f" ({one.named} of {one.faults} named first)"
                 said = "; ".join(one.problems) or ("resumed" if one.code == 0 else "reported")
                 tell(f"{engine} {number}: {struck}: {said}, {one.seconds:.1f} s")
                 if one.problems:
