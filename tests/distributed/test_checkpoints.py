@@ -272,3 +272,26 @@ def test_one_process_keeps_and_clears(tmp_path: Path) -> None:
         "step-00000005",
     ]
     assert os.listdir(mine) == ["notes.txt"]
+
+
+def test_a_job_goes_on_from_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is started again does not take up a run that was in the directory before."""
+
+    def run(job: str, attempt: int, stop: int, **options: Any) -> training.Trainer:
+        monkeypatch.setenv("EMBER_JOB", job)
+        monkeypatch.setenv("EMBER_ATTEMPT", str(attempt))
+        trainer = made(None, attempt, training.Checkpoint(tmp_path, every_steps=2), StopAt(stop))
+        trainer.fit(data(), 3, batch_size=8, verbose=0, **options)
+        return trainer
+
+    run("old", 0, 10)
+    assert not run("new", 0, 3).resumed  # it saves step 2 in the place of the old one
+    os.remove(tmp_path / "step-00000002.safetensors")
+    assert not run("new", 1, 5).resumed  # its own are gone
+    again = run("new", 2, 6)
+    assert again.resumed
+    assert len(again.history.step_records) == 6  # from step 4, not from step 10
+    assert run("old", 1, 12).resumed
+    # Asked for by name, or with nothing of its own yet: as in a run that begins.
+    assert run("third", 1, 12, resume=tmp_path).resumed
+    assert not run("third", 1, 1, resume=False).resumed
