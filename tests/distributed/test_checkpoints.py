@@ -93,7 +93,7 @@ def two_ranks(folder: str, is_full: bool) -> dict[str, Any]:
     rank = em.distributed.initialize().rank
     place = Path(folder)
     saving = training.Checkpoint(place / "ranks", every_steps=3)
-    found = {"straight": fit(made(strategy, rank, saving))}
+    found: dict[str, Any] = {"straight": fit(made(strategy, rank, saving))}
     found["files"] = [os.path.basename(path) for path in saving.files()]
     path = place / "ranks" / "step-00000006"
     found["again"] = fit(made(strategy, 10 + rank), resume=path)
