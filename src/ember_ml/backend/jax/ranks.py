@@ -184,7 +184,7 @@ class SpreadProgram:
         # process. So its gradient is a program of its own, which computes values again.
         @jax.custom_vjp
         def call(*given: Any) -> list[Any]:
-            return _program.bind(*given, spread=self)
+            return list(_program.bind(*given, spread=self))
 
         def forward(*given: Any) -> tuple[list[Any], tuple[Any, ...]]:
             return call(*given), given
@@ -226,14 +226,16 @@ _program: Final = Primitive("ember_program")
 _program.multiple_results = True
 
 
-@_program.def_impl
 def _program_run(*natives: Any, spread: SpreadProgram) -> list[Any]:
     return spread.kept(*natives)
 
 
-@_program.def_abstract_eval
 def _program_results(*natives: Any, spread: SpreadProgram) -> list[Any]:
     return list(spread.program.out_avals)
+
+
+_program.def_impl(_program_run)
+_program.def_abstract_eval(_program_results)
 
 
 def refused(ctx: Any, *args: Any, **options: Any) -> Any:

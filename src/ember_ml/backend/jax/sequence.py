@@ -114,7 +114,7 @@ class _Run:
 
         It drops barriers before it orders what is left, and keeps to what depends on values.
         """
-        zero = False
+        zero: Any = False
         for other in others:
             if 0 not in other.shape:
                 zero |= lax.index_in_dim(other.reshape(-1), 0, keepdims=False) == 0

@@ -209,12 +209,10 @@ class _Started(Pending):
 _collective: Final = Primitive("ember_collective")
 
 
-@_collective.def_impl
 def _run(x: Any, *, communicator: JaxCommunicator, kind: str, option: int) -> Any:
     return communicator.run(kind, x, option)
 
 
-@_collective.def_abstract_eval
 def _result(x: Any, *, communicator: JaxCommunicator, kind: str, option: int) -> Any:
     size = communicator.world_size
     if kind == "gather":
@@ -224,4 +222,6 @@ def _result(x: Any, *, communicator: JaxCommunicator, kind: str, option: int) ->
     return x
 
 
+_collective.def_impl(_run)
+_collective.def_abstract_eval(_result)
 mlir.register_lowering(_collective, ranks.refused)
