@@ -9,6 +9,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,17 +102,40 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def launched(hosts: Hosts, node: int, folder: Path, *arguments: object) -> Launch:
-    given = ["--nnodes", 2, "--node-rank", node, "--master", f"{hosts.addresses[0]}:29417"]
+def launched(hosts: Hosts, node: int, folder: Path, port: int, *arguments: object) -> Launch:
+    given = ["--nnodes", 2, "--node-rank", node, "--master", f"{hosts.addresses[0]}:{port}"]
     return Launch([*given, *arguments], folder, prefix=hosts.inside(node))
 
 
+@pytest.fixture(scope="module")
+def outcomes(
+    hosts: Hosts, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[None]]]:
+    """What came of the jobs of all engines that are asked for, which run at the same time."""
+    asked = [
+        item.callspec.params["engine"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.originalname == test_a_job_on_two_hosts.__name__
+    ]
+    with ThreadPoolExecutor(len(asked)) as pool:
+        yield {
+            one: pool.submit(run_on_both, one, hosts, tmp_path_factory.mktemp(one), 29420 + place)
+            for place, one in enumerate(asked)
+        }
+
+
 @pytest.mark.parametrize("engine", ["torch", "numpy", "jax", "mlx"])
-def test_a_job_on_two_hosts(engine: str, hosts: Hosts, folder: Path) -> None:
+def test_a_job_on_two_hosts(engine: str, outcomes: dict[str, Future[None]]) -> None:
+    outcomes[engine].result()
+
+
+def run_on_both(engine: str, hosts: Hosts, folder: Path, port: int) -> None:
+    (folder / "job.py").write_text(SCRIPT)
     about = ["--backend", engine, "job.py", 6, "well"]
     with (
-        launched(hosts, 1, folder, *about) as second,
-        launched(hosts, 0, folder, *about) as first,
+        launched(hosts, 1, folder, port, *about) as second,
+        launched(hosts, 0, folder, port, *about) as first,
     ):
         assert first.wait() == 0, first.told() + second.told()
         assert second.wait() == 0, first.told() + second.told()
@@ -122,8 +146,8 @@ def test_a_job_on_two_hosts(engine: str, hosts: Hosts, folder: Path) -> None:
 def test_the_loss_of_a_host_ends_the_job_on_both(hosts: Hosts, folder: Path) -> None:
     about = ["--backend", "torch", "--heartbeat", 3, "job.py", 100_000, "lost"]
     with (
-        launched(hosts, 1, folder, *about) as second,
-        launched(hosts, 0, folder, *about) as first,
+        launched(hosts, 1, folder, 29417, *about) as second,
+        launched(hosts, 0, folder, 29417, *about) as first,
     ):
         first.until(lambda: all((folder / f"lost-{rank}").exists() for rank in range(2)))
         began = time.monotonic()
@@ -142,22 +166,22 @@ def test_the_loss_of_a_host_ends_the_job_on_both(hosts: Hosts, folder: Path) -> 
 
 
 def test_a_host_that_comes_back_takes_part_in_the_next_attempt(hosts: Hosts, folder: Path) -> None:
-    about = ["--backend", "torch", "--heartbeat", 4, "--max-restarts", 2, "job.py", 150, "back"]
+    about = ["--backend", "mlx", "--heartbeat", 4, "--max-restarts", 2, "job.py", 100, "back"]
     with (
-        launched(hosts, 1, folder, *about) as second,
-        launched(hosts, 0, folder, *about) as first,
+        launched(hosts, 1, folder, 29417, *about) as second,
+        launched(hosts, 0, folder, 29417, *about) as first,
     ):
         first.until(lambda: all((folder / f"back-{rank}").exists() for rank in range(2)))
         # Its launcher dies, and its ranks with it; another one is started, as clusters do.
         second.send(signal.SIGKILL)
         second.wait()
         second.assert_no_orphans()
-        with launched(hosts, 1, folder, *about) as third:
+        with launched(hosts, 1, folder, 29417, *about) as third:
             assert first.wait() == 0, first.told() + third.told()
             assert third.wait() == 0, third.told()
     assert "node 1" in _flat(first)
     assert "is lost" in _flat(first)
-    assert "[rank 1] sum 3.0 of 2 by gloo" in third.out
+    assert "[rank 1] sum 3.0 of 2 by ring" in third.out
 
 
 def _flat(job: Launch) -> str:
