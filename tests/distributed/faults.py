@@ -2,7 +2,7 @@
 
     python -m tests.distributed.faults --rounds 20
 
-Each round draws a plan by its number: which ranks get SIGKILL or SIGSTOP, at which steps. Either
+Each round draws a plan by its number: which ranks get SIGKILL or SIGSTOP, and where. Either
 the job goes on from its newest checkpoint and ends with the weights of a run that nobody disturbed,
 or, where there are more faults than restarts, it says which rank failed, and ends.
 """
@@ -67,12 +67,14 @@ def plan_of(engine: str, number: int, steps: int = STEPS) -> list[dict[str, Any]
     rng = random.Random(f"{engine} {number}")
     # One round in ten has more faults than the launcher starts again.
     count = RESTARTS + 1 if number % 10 == 9 else rng.choice((1, 1, 2))
+    places = random.Random(f"{engine} {number} places")
     kinds = ["SIGKILL", "SIGSTOP"] if number % 2 == 0 else ["SIGSTOP", "SIGKILL"]
     return [
         {
             "rank": rng.randrange(RANKS),
             "step": rng.randrange(1, steps - 1),
             "signal": kinds[0] if i == 0 else rng.choice(kinds),
+            "place": places.choice(("step", "step", "save", "end")),
             "delay": rng.choice((0.0, rng.random() * 0.05)),
         }
         for i in range(count)
@@ -232,12 +234,21 @@ def _looked_at(folder: Path, found: Round) -> int:
 
 def table(rounds: list[Round]) -> str:
     """What came of all rounds, by engine."""
-    heads = ("engine", "rounds", "SIGKILL", "SIGSTOP", "resumed, same weights", "reported, ended")
-    heads = (*heads, "failed", "rank named first", "largest difference", "mean s")
+    heads = ("engine", "rounds", "SIGKILL", "SIGSTOP", "of these while saving")
+    heads = (
+        *heads,
+        "resumed, same weights",
+        "reported, ended",
+        "failed",
+        "rank named first",
+        "largest difference",
+        "mean s",
+    )
     rows = []
     for engine in dict.fromkeys(one.engine for one in rounds):
         mine = [one for one in rounds if one.engine == engine]
-        struck = [fault["signal"] for one in mine for fault in one.plan[: one.faults]]
+        faults = [fault for one in mine for fault in one.plan[: one.faults]]
+        struck = [fault["signal"] for fault in faults]
         good = [one for one in mine if not one.problems]
         errors = [one.error for one in mine if one.error is not None]
         rows.append(
@@ -246,6 +257,7 @@ def table(rounds: list[Round]) -> str:
                 len(mine),
                 struck.count("SIGKILL"),
                 struck.count("SIGSTOP"),
+                sum(fault["place"] != "step" for fault in faults),
                 sum(one.code == 0 for one in good),
                 sum(one.is_reported for one in good),
                 len(mine) - len(good),
@@ -285,7 +297,7 @@ def main(given: list[str] | None = None) -> int:
                 one = run_round(engine, number, Path(place, str(number)), wanted)
                 done.append(one)
                 struck = ", ".join(
-                    f"{fault['signal']} of rank {fault['rank']} in step {fault['step']}"
+                    f"{fault['signal']} of rank {fault['rank']} in {fault['place']} {fault['step']}"
                     for fault in one.plan
                 )
                 struck += f" ({one.named} of {one.faults} named first)"
