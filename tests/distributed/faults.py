@@ -2,7 +2,7 @@
 
     python -m tests.distributed.faults --rounds 20
 
-Each round draws a plan by its number: which ranks get SIGKILL or SIGSTOP, at which steps. Either
+Each round draws a plan by its number: which ranks get SIGKILL or SIGSTOP, and where. Either
 the job goes on from its newest checkpoint and ends with the weights of a run that nobody disturbed,
 or, where there are more faults than restarts, it says which rank failed, and ends.
 """
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +50,8 @@ class Round:
     # The largest difference of a weight from the undisturbed run; None where it has not ended well.
     error: float | None = None
     faults: int = 0
+    # Of how many the launcher's report names the rank and the signal first.
+    named: int = 0
     checkpoints: int = 0
     problems: list[str] = field(default_factory=list)
     output: str = ""
@@ -64,12 +67,14 @@ def plan_of(engine: str, number: int, steps: int = STEPS) -> list[dict[str, Any]
     rng = random.Random(f"{engine} {number}")
     # One round in ten has more faults than the launcher starts again.
     count = RESTARTS + 1 if number % 10 == 9 else rng.choice((1, 1, 2))
+    places = random.Random(f"{engine} {number} places")
     kinds = ["SIGKILL", "SIGSTOP"] if number % 2 == 0 else ["SIGSTOP", "SIGKILL"]
     return [
         {
             "rank": rng.randrange(RANKS),
             "step": rng.randrange(1, steps - 1),
             "signal": kinds[0] if i == 0 else rng.choice(kinds),
+            "place": places.choice(("step", "step", "save", "end")),
             "delay": rng.choice((0.0, rng.random() * 0.05)),
         }
         for i in range(count)
@@ -87,6 +92,10 @@ def run_job(
     base |= {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "OMP_NUM_THREADS": "1",
+        # Attempts run the same programs; with two cores, JAX compiles for most of a job.
+        "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         _MARK: mark,
     }
     command = [sys.executable, "-m", "ember_ml.launch", "-n", str(RANKS)]
@@ -175,6 +184,7 @@ def run_round(
     found.seconds = time.monotonic() - began
     found.problems += problems
     found.faults = len(list(folder.glob("fault-*")))
+    found.named = sum(_is_named(fault, found.output) for fault in plan[: found.faults])
     found.checkpoints = _looked_at(folder / "kept", found)
     if found.code == 0:
         weights = weights_of(folder)
@@ -186,12 +196,18 @@ def run_round(
         if not found.faults:  # an attempt that has no step left may have none
             found.problems.append("no fault came")
     elif found.code is not None:
-        ranks = {fault["rank"] for fault in plan}
-        if not any(f"rank {rank} (host" in found.output for rank in ranks):
+        if found.named < found.faults:
             found.problems.append("it does not say which rank failed")
         if len(plan) <= RESTARTS:
             found.problems.append(f"it ended with {found.code}, with restarts left")
     return found
+
+
+def _is_named(fault: dict[str, Any], output: str) -> bool:
+    """Whether a report begins with the rank that was struck, and how; its lines are in a frame."""
+    text = re.sub(r"[\s│]+", " ", output)
+    how = {"SIGKILL": "killed by SIGKILL", "SIGSTOP": "stopped by SIGSTOP"}[fault["signal"]]
+    return re.search(rf"rank {fault['rank']} \(host [^)]*\) was {how}", text) is not None
 
 
 def _looked_at(folder: Path, found: Round) -> int:
@@ -218,12 +234,21 @@ def _looked_at(folder: Path, found: Round) -> int:
 
 def table(rounds: list[Round]) -> str:
     """What came of all rounds, by engine."""
-    heads = ("engine", "rounds", "SIGKILL", "SIGSTOP", "resumed, same weights", "reported, ended")
-    heads = (*heads, "failed", "largest difference", "mean s")
+    heads = ("engine", "rounds", "SIGKILL", "SIGSTOP", "of these while saving")
+    heads = (
+        *heads,
+        "resumed, same weights",
+        "reported, ended",
+        "failed",
+        "rank named first",
+        "largest difference",
+        "mean s",
+    )
     rows = []
     for engine in dict.fromkeys(one.engine for one in rounds):
         mine = [one for one in rounds if one.engine == engine]
-        struck = [fault["signal"] for one in mine for fault in one.plan[: one.faults]]
+        faults = [fault for one in mine for fault in one.plan[: one.faults]]
+        struck = [fault["signal"] for fault in faults]
         good = [one for one in mine if not one.problems]
         errors = [one.error for one in mine if one.error is not None]
         rows.append(
@@ -232,9 +257,11 @@ def table(rounds: list[Round]) -> str:
                 len(mine),
                 struck.count("SIGKILL"),
                 struck.count("SIGSTOP"),
+                sum(fault["place"] != "step" for fault in faults),
                 sum(one.code == 0 for one in good),
                 sum(one.is_reported for one in good),
                 len(mine) - len(good),
+                f"{sum(one.named for one in mine)} of {len(struck)}",
                 f"{max(errors):.1e}" if errors else "-",
                 f"{sum(one.seconds for one in mine) / len(mine):.1f}",
             )
@@ -260,14 +287,20 @@ def main(given: list[str] | None = None) -> int:
     done: list[Round] = []
     for engine in asked.engines:
         with tempfile.TemporaryDirectory(prefix="ember-faults-") as place:
-            wanted = undisturbed(engine, Path(place, "undisturbed"))
+            try:
+                wanted = undisturbed(engine, Path(place, "undisturbed"))
+            except AssertionError as error:
+                done.append(Round(engine, -1, [], problems=["no undisturbed run"]))
+                tell(f"{engine}: {error}")
+                continue
             for number in range(asked.first, asked.first + asked.rounds):
                 one = run_round(engine, number, Path(place, str(number)), wanted)
                 done.append(one)
                 struck = ", ".join(
-                    f"{fault['signal']} of rank {fault['rank']} in step {fault['step']}"
+                    f"{fault['signal']} of rank {fault['rank']} in {fault['place']} {fault['step']}"
                     for fault in one.plan
                 )
+                struck += f" ({one.named} of {one.faults} named first)"
                 said = "; ".join(one.problems) or ("resumed" if one.code == 0 else "reported")
                 tell(f"{engine} {number}: {struck}: {said}, {one.seconds:.1f} s")
                 if one.problems:

@@ -74,7 +74,26 @@ def join(world: World, timeout: float = 300.0) -> None:
             f"rank {world.rank} of {world.size} could not join the others by JAX's runtime at "
             f"{world.host}:{world.port} within {timeout:g} s ({error})"
         ) from error
+    _listen_at(os.environ.get("EMBER_ADDRESS", ""))
     atexit.register(leave)
+
+
+def _listen_at(address: str) -> None:
+    """Let gloo be reached by the address that `ember launch` has found.
+
+    It would take that of the host's name, which on many machines is a loopback address.
+    """
+    if not address:
+        return
+    from functools import partial
+
+    from jax._src import xla_bridge
+    from jaxlib import _jax
+
+    made: Any = _jax.make_gloo_tcp_collectives(distributed_client=_client(), hostname=address)
+    xla_bridge.register_backend_factory(
+        "cpu", partial(xla_bridge.make_cpu_client, made), priority=0, fail_quietly=False
+    )
 
 
 def _device(local_rank: int) -> int:

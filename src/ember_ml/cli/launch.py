@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+import traceback
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperCommand
 
-from ember_ml.backend.selection import ENVIRONMENT_VARIABLE
-from ember_ml.distributed.launching.addresses import Endpoint
-from ember_ml.distributed.launching.agent import Agent, Options
-from ember_ml.distributed.launching.environment import Surroundings, surroundings
-from ember_ml.distributed.launching.output import Screen, printable
-from ember_ml.distributed.launching.worker import Program, run
 from ember_ml.errors import DomainError, EmberError
+
+if TYPE_CHECKING:
+    from ember_ml.distributed.launching.worker import Program
 
 __all__ = ["add_to", "alone"]
 
@@ -72,38 +70,88 @@ def launch(
     A process that fails, is killed or stopped ends the job, with a report. Under torchrun,
     mpiexec, Slurm and Kubernetes, it joins what is there.
     """
+    from ember_ml.distributed.launching.output import printable
+
     try:
-        what = _program(module, program or [])
-        what.require()
-        _require_backend(backend)
-        around = surroundings(os.environ, processes)
-        if around.world is not None:
-            # This process has a rank already, and runs the program itself.
-            _join(what, around, backend)
-            return
-        options = Options(
-            what,
-            processes=1 if processes is None else processes,
-            nnodes=_first(nnodes, around.nnodes, 1),
-            node_rank=_first(node_rank, around.node_rank, 0),
-            master=around.master if master is None else Endpoint.parse(master),
+        code = _launched(
+            _program(module, program or []),
+            processes,
+            nnodes,
+            node_rank,
+            master,
             max_restarts=max_restarts,
             backend=backend,
             heartbeat=heartbeat,
             grace=grace,
             wait=wait,
         )
-        code = Agent(options, Screen()).run()
     except (EmberError, OSError) as error:
+        text = "\n".join(printable(line) for line in str(error).splitlines())
         Console(stderr=True, emoji=False).print(
-            f"[red]error:[/red] {escape(printable(str(error)))}", soft_wrap=True, highlight=False
+            f"[red]error:[/red] {escape(text)}", soft_wrap=True, highlight=False
         )
         # 2, as for other wrong commands: 1 may be that of a rank.
         raise typer.Exit(2) from error
     raise typer.Exit(code)
 
 
+def _launched(
+    program: Program,
+    processes: int | None,
+    nnodes: int | None,
+    node_rank: int | None,
+    master: str | None,
+    *,
+    backend: str | None,
+    **options: Any,
+) -> int:
+    """Run the job, or join one; the exit code."""
+    from ember_ml.backend.selection import ENVIRONMENT_VARIABLE
+    from ember_ml.distributed.launching.addresses import Endpoint
+    from ember_ml.distributed.launching.agent import Agent, Options
+    from ember_ml.distributed.launching.environment import enter, surroundings
+    from ember_ml.distributed.launching.output import Screen
+
+    program.require()
+    _require_backend(backend)
+    around = surroundings(os.environ, processes)
+    if around.world is not None:
+        # This process has a rank already, and runs the program itself.
+        if backend is not None:
+            os.environ[ENVIRONMENT_VARIABLE] = backend
+        enter(around.world, os.environ.get(ENVIRONMENT_VARIABLE))
+        return _run_here(program)
+    nodes = _first(nnodes, around.nnodes, 1)
+    made = Options(
+        program,
+        processes=1 if processes is None else processes,
+        nnodes=nodes,
+        # Pods of a job that were not told how many they are have nothing to do with each other.
+        node_rank=_first(node_rank, around.node_rank if nodes > 1 else 0, 0),
+        master=around.master if master is None else Endpoint.parse(master),
+        backend=backend,
+        **options,
+    )
+    return Agent(made, Screen()).run()
+
+
+def _run_here(program: Program) -> int:
+    from ember_ml.distributed.launching.worker import run
+
+    try:
+        run(program)
+    except (EmberError, OSError):
+        # The program's own errors look as they do without a launcher.
+        traceback.print_exc()
+        return 1
+    return 0
+
+
 def _program(module: str | None, given: list[str]) -> Program:
+    if sys.platform == "win32":
+        raise DomainError("ember launch needs Linux or macOS: it ends processes by signals")
+    from ember_ml.distributed.launching.worker import Program
+
     if module is not None:
         return Program(module, tuple(given), is_module=True)
     if not given:
@@ -121,19 +169,6 @@ def _require_backend(name: str | None) -> None:
 
 def _first(*values: int | None) -> int:
     return next(value for value in values if value is not None)
-
-
-def _join(program: Program, around: Surroundings, backend: str | None) -> None:
-    assert around.world is not None
-    world = around.world
-    if world.launcher == "mpi":
-        from ember_ml.distributed.launching.mpi import agreed
-
-        world = agreed(world)
-    os.environ.update(world.environment())
-    if backend is not None:
-        os.environ[ENVIRONMENT_VARIABLE] = backend
-    run(program)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -53,13 +53,16 @@ class Peers(Protocol):
     @property
     def rank(self) -> int:
         """The number of this one."""
+        ...
 
     @property
     def size(self) -> int:
         """How many there are."""
+        ...
 
     def exchange(self, text: str) -> list[str]:
         """The texts of all ranks, in their order."""
+        ...
 
 
 # --- The same end on all ranks --------------------------------------------------------------

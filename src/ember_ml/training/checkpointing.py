@@ -18,7 +18,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ember_ml.errors import DomainError, FormatError
+from ember_ml.errors import DomainError, FormatError, UnknownKeyError
 from ember_ml.io.joint import Peers, appears, is_there, save_jointly, together
 from ember_ml.io.shards import INDEX
 from ember_ml.ops import random
@@ -36,6 +36,7 @@ __all__ = [
     "listed",
     "load_plain_state",
     "newest",
+    "newest_of_job",
     "plain_state",
     "ranks_of",
     "restore",
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 _KIND: Final = "ember_ml training checkpoint 1"
+# Set by `ember launch`, the same in all attempts of a job.
+_JOB: Final = "EMBER_JOB"
 # A file of one process, or a directory of several.
 _NAME: Final = re.compile(r"step-(\d{8,})(\.safetensors)?")
 
@@ -55,6 +58,7 @@ def content(trainer: Trainer) -> dict[str, Any]:
     state = plain_state(trainer) if strategy is None else strategy.checkpoint_state(trainer)
     return {
         "kind": _KIND,
+        "job": os.environ.get(_JOB, ""),
         "model": state["model"],
         "optimizer": state["optimizer"],
         "precision": None if trainer.precision is None else trainer.precision.state_dict(),
@@ -170,6 +174,31 @@ def find(path: str | os.PathLike[str], trainer: Trainer | None = None) -> str:
 def newest(directory: str, trainer: Trainer) -> str | None:
     """The newest checkpoint in a directory, as rank 0 sees it; None where there is none."""
     return agreed(trainer, f"looking for checkpoints in '{directory}'", lambda: latest(directory))
+
+
+def newest_of_job(directory: str, trainer: Trainer) -> str | None:
+    """The newest checkpoint that this job has written, in whichever attempt.
+
+    A directory may hold those of runs before, from which a job that began anew does not go on.
+    """
+    job = os.environ.get(_JOB)
+
+    def look() -> str | None:
+        for path in reversed(listed(directory)):
+            if not job or _job_of(path) == job:
+                return path
+        return None
+
+    return agreed(trainer, f"looking for checkpoints in '{directory}'", look)
+
+
+def _job_of(path: str) -> str:
+    from ember_ml import io
+
+    try:
+        return str(io.load(path, keys="job")["job"])
+    except (UnknownKeyError, FormatError, OSError):  # of before, or of others
+        return ""
 
 
 def agreed(trainer: Trainer | None, what: str, look: Callable[[], str | None]) -> str | None:

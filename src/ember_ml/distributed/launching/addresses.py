@@ -1,4 +1,4 @@
-"""Addresses: of this machine as others see it, and ports that are free."""
+"""Addresses: where node 0 is, and this machine as others see it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from ember_ml.errors import DomainError
 
-__all__ = ["DEFAULT_PORT", "Endpoint", "free_ports", "interface_of", "own_address"]
+__all__ = ["DEFAULT_PORT", "Endpoint", "interface_of", "own_address"]
 
 DEFAULT_PORT: Final = 29400
 _GET_ADDRESS: Final = 0xC0206921 if sys.platform == "darwin" else 0x8915  # SIOCGIFADDR
@@ -55,17 +55,6 @@ def _is_ipv6(text: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def free_ports(count: int, host: str = "") -> list[int]:
-    """Ports that nobody uses now, told by the system."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with contextlib.ExitStack() as stack:
-        # All are held until all are known, or one would come twice.
-        held = [stack.enter_context(socket.socket(family)) for _ in range(count)]
-        for one in held:
-            one.bind((host, 0))
-        return [int(one.getsockname()[1]) for one in held]
 
 
 def own_address(towards: Endpoint) -> str:

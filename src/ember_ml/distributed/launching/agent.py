@@ -28,6 +28,10 @@ __all__ = ["ADDRESS", "Agent", "Options"]
 
 # The address of a rank's machine as the others see it: for engines that would take its host name.
 ADDRESS: Final = "EMBER_ADDRESS"
+# The same in all attempts of a job: a checkpoint tells whose it is.
+JOB: Final = "EMBER_JOB"
+# Signals that come together are one wish; seconds.
+_ONE_PRESS: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Agent:
         self.screen = screen
         self.selector = selectors.DefaultSelector()
         self.signals = _Signals(self.selector)
+        self._job = os.urandom(8).hex()
 
     def run(self) -> int:
         """Run the job to its end."""
@@ -179,7 +184,7 @@ class Agent:
 
     def _environment(self, plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
         """What all ranks of this machine are told, beside their worlds."""
-        made = {**environ, ADDRESS: plan.address, "PYTHONUNBUFFERED": "1"}
+        made = {**environ, ADDRESS: plan.address, JOB: self._job, "PYTHONUNBUFFERED": "1"}
         if self.options.backend is not None:
             made[ENVIRONMENT_VARIABLE] = self.options.backend
         # gloo would take the interface of the host's name, which may be none that others reach.
@@ -240,6 +245,7 @@ class _Signals:
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self.count = 0
         self.last = 0
+        self._at = float("-inf")
         self._selector = selector
         self._before: dict[int, Any] = {}
         self._wake, self._woken = socket.socketpair()
@@ -272,8 +278,11 @@ class _Signals:
         self._woken.close()
 
     def _came(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        self.last = number
+        # A program around this one may pass on the Ctrl-C that a terminal has sent to both.
+        now = time.monotonic()
+        if now - self._at >= _ONE_PRESS:
+            self.count += 1
+        self.last, self._at = number, now
 
     def _child(self, number: int, frame: FrameType | None) -> None:
         """Only to wake up."""

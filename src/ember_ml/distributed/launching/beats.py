@@ -23,6 +23,7 @@ _LIBRARIES: Final = tuple(
     for name in ("stdlib", "platstdlib", "purelib", "platlib")
     if (path := sysconfig.get_paths().get(name))
 )
+_HERE: Final = os.getcwd() + os.sep
 # The channel to the launcher; None in a process that it did not start.
 _channel: Channel | None = None
 
@@ -134,7 +135,6 @@ def _told(frame: FrameType) -> str:
         for path in _LIBRARIES:
             name = name.removeprefix(path)
         name = name.removeprefix("site-packages" + os.sep)
-        here = os.getcwd() + os.sep
-        name = name.removeprefix(here)
+        name = name.removeprefix(_HERE)
     function = "" if code.co_name == "<module>" else f" in {code.co_qualname}"
     return f"{name}:{frame.f_lineno}{function}"

@@ -23,6 +23,8 @@ __all__ = ["PROTOCOL", "Listener", "Peer", "connect"]
 PROTOCOL: Final = 1
 _MOST_HELD: Final = 8 << 20
 _HELLO_SECONDS: Final = 10.0
+# Addresses that hosts have for themselves in /etc/hosts.
+_OWN_NAME: Final = ("127.0.0.1", "127.0.1.1", "::1")
 
 
 class Peer:
@@ -119,6 +121,9 @@ class Listener:
         family, _, _, _, address = found[0]
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if address[0] in _OWN_NAME and not master.host.startswith(("127.", "localhost", "::1")):
+            # Many systems give their own name a loopback address, which others do not reach.
+            address = ("", master.port)
         try:
             try:
                 self._socket.bind(address)

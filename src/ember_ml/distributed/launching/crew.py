@@ -83,13 +83,7 @@ class Process:
 
     def look(self, now: float) -> None:
         """Ask the system how the process is."""
-        while self.is_alive:
-            try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
-            except ChildProcessError:
-                pid, status = self.pid, 0
-            if pid == 0:
-                break
+        for status in self.statuses() if self.is_alive else ():
             if os.WIFSTOPPED(status):
                 self.paused(now, os.WSTOPSIG(status))
             elif os.WIFCONTINUED(status):
@@ -103,6 +97,16 @@ class Process:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-self.pid, os.WNOHANG)
             self.signal(0)  # is anything of what it started still there?
+
+    def statuses(self) -> list[int]:
+        """What has happened to the process since the last call."""
+        found: list[int] = []
+        while not found or os.WIFSTOPPED(found[-1]) or os.WIFCONTINUED(found[-1]):
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if pid == 0:
+                break
+            found.append(status)
+        return found
 
     def paused(self, since: float | None, number: int) -> None:
         """Note a stop by a signal, or that it is over."""
@@ -268,9 +272,10 @@ class Crew:
             self.poll()
             time.sleep(0.02)
         self.kill()
+        end = time.monotonic() + _LAST_WORDS
         for one in self.processes:
             for relay in one.relays:
-                relay.join(_LAST_WORDS)
+                relay.join(max(end - time.monotonic(), 0.0))
 
     def kill(self) -> None:
         """End all at once."""

@@ -7,25 +7,17 @@ very process. Others give machines: then a launcher runs on each.
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from importlib.util import find_spec
 
+from ember_ml.distributed.environments import tasks_of
 from ember_ml.distributed.launching.addresses import DEFAULT_PORT, Endpoint
-from ember_ml.distributed.world import LAUNCHED, World
+from ember_ml.distributed.world import World
 from ember_ml.errors import DomainError
 
-__all__ = ["Surroundings", "expand_hosts", "surroundings"]
-
-# Of a process under Open MPI, MPICH or Intel MPI, and MVAPICH: its rank and their number, in the
-# job and on this machine.
-_MPI: Final = (
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_{}"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCAL{}"),
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_{}"),
-)
+__all__ = ["Surroundings", "enter", "surroundings"]
 
 
 @dataclass(frozen=True)
@@ -45,158 +37,73 @@ def surroundings(
 ) -> Surroundings:
     """What the variables tell; `processes` is what `-n` asks for on this machine, if it was given.
 
-    >>> surroundings({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}).world.rank
+    >>> given = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+    >>> surroundings(given).world.rank
     1
     """
     given = os.environ if environ is None else environ
-    for found in (_of_variables, _of_slurm, _of_mpi, _of_kubernetes):
-        place = found(given, processes)
-        if place is not None:
-            return place
-    return Surroundings()
+    if "JOB_COMPLETION_INDEX" in given and (processes is not None or "WORLD_SIZE" not in given):
+        return _indexed_job(given)
+    world = World.of_environment(given)
+    if not world.launcher or world.size == 1:
+        return Surroundings(world.launcher)
+    if processes is not None and _one_each(given, world):
+        master = Endpoint(world.host, world.port or DEFAULT_PORT)
+        return Surroundings(world.launcher, None, world.size, world.rank, master)
+    if processes is not None and processes not in (1, world.local_size):
+        raise DomainError(
+            f"ember launch got -n {processes}, and {world.launcher} has started "
+            f"{world.local_size} processes here already, each with its rank; drop -n, or let it "
+            f"start one process for each node"
+        )
+    return Surroundings(world.launcher, world)
 
 
-def _of_variables(given: Mapping[str, str], processes: int | None) -> Surroundings | None:
-    """torchrun's names, which `ember launch` and Kubeflow use as well."""
-    if "RANK" not in given or "WORLD_SIZE" not in given:
-        return None
-    kind = "ember" if LAUNCHED in given else "torchrun"
-    rank, size = _number(given, "RANK"), _number(given, "WORLD_SIZE")
-    if "LOCAL_RANK" not in given and processes is not None:
-        # Kubeflow starts one process for each machine, with these names.
-        return Surroundings(kind, None, size, rank, _master(given))
-    _require_agreement(kind, processes, _number(given, "LOCAL_WORLD_SIZE", 1))
-    return Surroundings(kind, replace(World.of_environment(given), launcher=kind))
+def enter(world: World, backend: str | None) -> None:
+    """Set the variables of a world, so that the program of this process finds it."""
+    if not world.port:
+        # NumPy's processes talk by MPI itself; without it, what mpiexec has set is all there is.
+        if backend == "numpy" or find_spec("mpi4py") is None:
+            return
+        from ember_ml.distributed.joining import met
+
+        world = met(world)
+    os.environ.update(world.environment())
 
 
-def _of_slurm(given: Mapping[str, str], processes: int | None) -> Surroundings | None:
-    # Set by srun alone: a batch script runs on the first node, outside of any step.
-    if "SLURM_STEP_NUM_TASKS" not in given or "SLURM_PROCID" not in given:
-        return None
-    tasks, nodes = _number(given, "SLURM_STEP_NUM_TASKS"), _number(given, "SLURM_STEP_NUM_NODES", 1)
-    if tasks == 1:
-        return None
-    names = given.get("SLURM_STEP_NODELIST") or given.get("SLURM_JOB_NODELIST", "")
-    hosts = expand_hosts(names)
-    # No task can ask another for a port: all compute the same from the number of the job.
-    number = _number(given, "SLURM_JOB_ID", 0) * 64 + _number(given, "SLURM_STEP_ID", 0)
-    port = 20_000 + number % 8_000
-    master = _master(given) or Endpoint(hosts[0] if hosts else "127.0.0.1", port)
-    if tasks == nodes and processes is not None:
-        return Surroundings("slurm", None, nodes, _number(given, "SLURM_NODEID"), master)
-    counts = _task_counts(given.get("SLURM_STEP_TASKS_PER_NODE", str(tasks)))
-    _require_agreement("slurm", processes, counts[0] if counts else tasks)
-    ring = [
-        f"{host}:{master.port + 1 + local}"
-        for host, count in zip(hosts, counts, strict=False)
-        for local in range(count)
-    ]
-    world = World(
-        rank=_number(given, "SLURM_PROCID"),
-        size=tasks,
-        local_rank=_number(given, "SLURM_LOCALID", 0),
-        local_size=counts[_number(given, "SLURM_NODEID", 0)] if len(counts) == nodes else 1,
-        host=master.host,
-        port=master.port,
-        ring=tuple(ring) if len(ring) == tasks else (),
-        launcher="slurm",
-    )
-    return Surroundings("slurm", world)
+def _one_each(given: Mapping[str, str], world: World) -> bool:
+    """Whether there is one process for each machine, which is to start ranks of its own."""
+    if world.launcher == "slurm":
+        text = given.get("SLURM_STEP_TASKS_PER_NODE") or given.get("SLURM_TASKS_PER_NODE", "")
+        counts = tasks_of(text) if text else []
+        return len(counts) == world.size
+    # Kubeflow has torchrun's names, without those of ranks on a machine.
+    return world.launcher in ("torchrun", "kubernetes") and "LOCAL_RANK" not in given
 
 
-def _of_mpi(given: Mapping[str, str], processes: int | None) -> Surroundings | None:
-    for rank, size, local in _MPI:
-        of_mpich = rank.startswith("PMI")
-        local_rank = local.format("RANKID" if of_mpich else "RANK")
-        local_size = local.format("NRANKS" if of_mpich else "SIZE")
-        if rank in given and size in given and _number(given, size) > 1:
-            _require_agreement("mpi", processes, _number(given, local_size, 1))
-            master = _master(given)
-            world = World(
-                rank=_number(given, rank),
-                size=_number(given, size),
-                local_rank=_number(given, local_rank, 0),
-                local_size=_number(given, local_size, 1),
-                host=master.host if master else "127.0.0.1",
-                port=master.port if master else 0,
-                launcher="mpi",
-            )
-            return Surroundings("mpi", world)
-    return None
+def _indexed_job(given: Mapping[str, str]) -> Surroundings:
+    """An indexed job of Kubernetes: its pods are <job>-0, <job>-1, ... behind a headless service.
 
-
-def _of_kubernetes(given: Mapping[str, str], processes: int | None) -> Surroundings | None:
-    """An indexed job: its pods are <job>-0, <job>-1, ... behind a headless service."""
-    if "JOB_COMPLETION_INDEX" not in given or "KUBERNETES_SERVICE_HOST" not in given:
-        return None
+    How many there are, their variables do not say; NNODES in the job's template may.
+    """
     index = _number(given, "JOB_COMPLETION_INDEX")
-    nnodes = _number(given, "NNODES") if "NNODES" in given else None
-    master = _master(given)
-    if master is None:
+    nnodes = _number(given, "NNODES") if given.get("NNODES") else None
+    master = None
+    if given.get("MASTER_ADDR"):
+        port = _number(given, "MASTER_PORT") if given.get("MASTER_PORT") else DEFAULT_PORT
+        master = Endpoint(given["MASTER_ADDR"], port)
+    else:
         # The name of the pod within its service; only the number differs for the first one.
         first, dot, domain = socket.getfqdn().partition(".")
         if first.endswith(f"-{index}"):
             host = first.removesuffix(f"-{index}") + "-0" + dot + domain
             master = Endpoint(host, DEFAULT_PORT)
+    # Pods that were not told how many they are know nothing of each other.
     return Surroundings("kubernetes", None, nnodes, index, master)
 
 
-def _master(given: Mapping[str, str]) -> Endpoint | None:
-    if not given.get("MASTER_ADDR"):
-        return None
-    port = given.get("MASTER_PORT", "")
-    return Endpoint(given["MASTER_ADDR"], int(port) if port.isdigit() else DEFAULT_PORT)
-
-
-def _number(given: Mapping[str, str], name: str, default: int | None = None) -> int:
-    text = given.get(name, "")
-    if not text and default is not None:
-        return default
+def _number(given: Mapping[str, str], name: str) -> int:
     try:
-        return int(text)
+        return int(given[name])
     except ValueError:
-        raise DomainError(f"the variable {name} is {text!r}; it should be a number") from None
-
-
-def _require_agreement(kind: str, processes: int | None, there: int) -> None:
-    if processes is not None and processes not in (1, there):
-        raise DomainError(
-            f"ember launch got -n {processes}, and {kind} has started {there} processes here "
-            f"already, each with its rank; drop -n, or let it start one process for each node"
-        )
-
-
-def _task_counts(text: str) -> list[int]:
-    """Of Slurm's "2(x3),1": 2, 2, 2, 1."""
-    counts: list[int] = []
-    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        counts += [int(number)] * int(times or 1)
-    return counts
-
-
-def expand_hosts(text: str) -> list[str]:
-    """The hosts of a Slurm list.
-
-    >>> expand_hosts("gpu[08-10,12],login")
-    ['gpu08', 'gpu09', 'gpu10', 'gpu12', 'login']
-    """
-    hosts: list[str] = []
-    for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
-        names = [""]
-        for plain, numbers in re.findall(r"([^\[\]]+)|\[([^\]]*)\]", part):
-            ends = [plain] if plain else list(_numbers(numbers))
-            names = [name + end for name in names for end in ends]
-        hosts += names
-    return hosts
-
-
-def _numbers(text: str) -> list[str]:
-    found: list[str] = []
-    for part in text.split(","):
-        low, dash, high = part.partition("-")
-        if not dash:
-            found.append(low)
-            continue
-        width = len(low) if low.startswith("0") else 0
-        found += [str(one).zfill(width) for one in range(int(low), int(high) + 1)]
-    return found
+        raise DomainError(f"the variable {name} is {given[name]!r}; it is a number") from None

@@ -1,7 +1,7 @@
 """NumPy without torch: its ranks talk by MPI, and mpiexec starts them.
 
 mpiexec is between the launcher and the ranks: each rank connects back, with its channel and what
-it prints, and the system is asked for its state by its number.
+it prints, and its parent tells what happens to it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from ember_ml.distributed.launching.addresses import free_ports
 from ember_ml.distributed.launching.crew import Crew, Process
 from ember_ml.distributed.launching.output import Relay
 from ember_ml.distributed.launching.ranks import RankState
-from ember_ml.distributed.launching.worker import command_line
+from ember_ml.distributed.launching.worker import command_line, die_with
 from ember_ml.distributed.world import World
 from ember_ml.errors import BackendUnavailableError, CommunicationError, DomainError
 
-__all__ = ["MpiCrew", "agreed", "connected", "is_needed", "require"]
+__all__ = ["MpiCrew", "connected", "is_needed", "require"]
 
 _START_SECONDS: Final = 60.0
+_LINGER_SECONDS: Final = 60.0
+_FAREWELL_SECONDS: Final = 3.0
+# Of each rank: its parent's, its channel, and its two streams.
+_CONNECTIONS: Final = 4
 
 
 def is_needed(backend: str | None) -> bool:
@@ -63,45 +65,58 @@ def require(nnodes: int) -> None:
         )
 
 
-def agreed(world: World) -> World:
-    """Under mpiexec: the world with an address of rank 0, which MPI tells to all.
-
-    NumPy's processes talk by MPI itself; the other engines need it.
-    """
-    if world.port or find_spec("mpi4py") is None:
-        return world
-    from mpi4py import MPI
-
-    own = socket.gethostname()
-    found = MPI.COMM_WORLD.allgather((own, free_ports(2)))
-    hosts = {host for host, _ in found}
-    names = {own: "127.0.0.1"} if len(hosts) == 1 else {}
-    ring = tuple(f"{names.get(host, host)}:{ports[1]}" for host, ports in found)
-    host, (port, _) = found[0]
-    return replace(world, host=names.get(host, host), port=port, ring=ring)
-
-
 def connected(path: str) -> socket.socket:
-    """In a rank: the channel to the launcher; what is printed goes there as well."""
-    # mpiexec may end its children by groups, and this one may have children of its own.
-    with contextlib.suppress(OSError):
-        os.setpgid(0, 0)
-    made = []
-    for name in ("channel", "out", "err"):
-        one = socket.socket(socket.AF_UNIX)
-        one.connect(path)
-        about = {"name": name, "rank": int(os.environ["RANK"]), "pid": os.getpid()}
-        one.sendall(json.dumps(about).encode() + b"\n")
-        made.append(one)
-    for one, stream in zip(made[1:], (sys.stdout, sys.stderr), strict=True):
+    """In a process of mpiexec: a child of it runs the rank; gives its channel to the launcher.
+
+    The process itself tells the launcher how the child ends, and waits: when one process has
+    failed, mpiexec ends the others, and nobody would know which was the first.
+    """
+    herd = _connection(path, "herd", 0)
+    child = os.fork()
+    if child:
+        _watch(child, herd)
+    herd.close()
+    os.setpgid(0, 0)
+    die_with(os.getppid())
+    channel, out, err = (_connection(path, name, os.getpid()) for name in ("channel", "out", "err"))
+    for one, stream in ((out, sys.stdout), (err, sys.stderr)):
         stream.flush()
         os.dup2(one.fileno(), stream.fileno())
         one.close()
-    return made[0]
+    return channel
+
+
+def _connection(path: str, name: str, pid: int) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.connect(path)
+    about = {"name": name, "rank": int(os.environ["RANK"]), "pid": pid}
+    made.sendall(json.dumps(about).encode() + b"\n")
+    return made
+
+
+def _watch(child: int, herd: socket.socket) -> NoReturn:
+    status = 0
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # those are for the rank
+    with contextlib.suppress(OSError):
+        while True:
+            _, status = os.waitpid(child, os.WUNTRACED | os.WCONTINUED)
+            herd.sendall(f"{status}\n".encode())
+            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+                break
+        if status:
+            herd.settimeout(_LINGER_SECONDS)
+            herd.recv(1)  # until the launcher has seen to the others
+    os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
 
 
 class MpiCrew(Crew):
     """Ranks that mpiexec has started."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._mpiexec: subprocess.Popen[bytes] | None = None
+        self._herds: dict[int, socket.socket] = {}
 
     def start(self, worlds: Sequence[World], environ: Mapping[str, str]) -> None:
         with (
@@ -110,10 +125,10 @@ class MpiCrew(Crew):
         ):
             path = str(Path(folder) / "ranks")
             listener.bind(path)
-            listener.listen(3 * len(worlds))
-            self._mpiexec = self._started(worlds, environ, path)
-            self.guard.add(self._mpiexec.pid)
-            self._meet(listener, len(worlds))
+            listener.listen(_CONNECTIONS * len(worlds))
+            self._mpiexec = started = self._started(worlds, environ, path)
+            self.guard.add(started.pid)
+            self._meet(listener, len(worlds), started)
 
     def _started(
         self, worlds: Sequence[World], environ: Mapping[str, str], path: str
@@ -133,15 +148,15 @@ class MpiCrew(Crew):
             start_new_session=True,
         )
 
-    def _meet(self, listener: socket.socket, count: int) -> None:
-        """Wait until each rank has connected three times."""
+    def _meet(self, listener: socket.socket, count: int, started: subprocess.Popen[bytes]) -> None:
+        """Wait until each rank has made its connections."""
         parts: dict[int, dict[str, socket.socket]] = {}
         pids: dict[int, int] = {}
         end = time.monotonic() + _START_SECONDS
         listener.settimeout(0.1)
-        while sum(len(one) for one in parts.values()) < 3 * count:
-            if self._mpiexec.poll() is not None or time.monotonic() > end:
-                self._give_up()
+        while sum(len(one) for one in parts.values()) < _CONNECTIONS * count:
+            if started.poll() is not None or time.monotonic() > end:
+                self._give_up(started)
             try:
                 one, _ = listener.accept()
             except TimeoutError:
@@ -150,83 +165,68 @@ class MpiCrew(Crew):
             about = json.loads(_line(one))
             one.settimeout(None)
             parts.setdefault(about["rank"], {})[about["name"]] = one
-            pids[about["rank"]] = about["pid"]
+            pids[about["rank"]] = about["pid"] or pids.get(about["rank"], 0)
         for rank, found in sorted(parts.items()):
-            out, err = (socket.SocketIO(found[name], "r") for name in ("out", "err"))
-            self.add(rank, pids[rank], found["channel"], out, err)  # type: ignore[arg-type]
+            self._herds[rank] = found["herd"]
+            out, err = (
+                os.fdopen(found[name].detach(), "rb", buffering=0) for name in ("out", "err")
+            )
+            self.add(rank, pids[rank], found["channel"], out, err)
 
-    def _give_up(self) -> None:
+    def _give_up(self, started: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(OSError):
-            os.killpg(self._mpiexec.pid, signal.SIGKILL)
-        said, _ = self._mpiexec.communicate()
+            os.killpg(started.pid, signal.SIGKILL)
+        said, _ = started.communicate()
+        self._mpiexec = None
         raise CommunicationError(
             f"mpiexec did not start the ranks: {said.decode(errors='replace')[-2000:].strip()}"
         )
 
     def made(self, state: RankState, channel: socket.socket, relays: list[Relay]) -> Process:
-        return _MpiProcess(state, channel, relays, self._mpiexec)
+        return _MpiProcess(state, channel, relays, self._herds[state.rank])
 
     def kill(self) -> None:
         super().kill()
-        with contextlib.suppress(OSError):
-            os.killpg(self._mpiexec.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._mpiexec.communicate(timeout=5.0)
+        for one in self._herds.values():
+            one.close()
+        if self._mpiexec is None:
+            return
+        try:
+            # It may still say why something went wrong.
+            said, _ = self._mpiexec.communicate(timeout=_FAREWELL_SECONDS)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(OSError):
+                os.killpg(self._mpiexec.pid, signal.SIGKILL)
+            said, _ = self._mpiexec.communicate()
+        if self._mpiexec.returncode == 0 and said.strip():
+            self.screen.tell(said.decode(errors="replace").strip())
         self.guard.remove(self._mpiexec.pid)
+        self._mpiexec = None
 
 
 class _MpiProcess(Process):
-    """A grandchild: its end is seen by the closed channel, its stops in the system's table."""
+    """A grandchild: its parent, a process of mpiexec, tells what happens to it."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given[:3])
-        self._mpiexec: subprocess.Popen[bytes] = given[3]
-        self._said: int | None = None
-        self._gone_at = 0.0
+    def __init__(
+        self,
+        state: RankState,
+        channel: socket.socket,
+        relays: list[Relay],
+        herd: socket.socket,
+    ) -> None:
+        super().__init__(state, channel, relays)
+        herd.setblocking(False)
+        self._herd = herd
 
-    def on_exit(self, code: int) -> None:
-        super().on_exit(code)
-        self._said = code & 0xFF
-
-    def look(self, now: float) -> None:
-        if not self.is_alive:
-            self.signal(0)
-            return
-        state = process_state(self.pid)
-        if state in ("", "Z", "X"):
-            self._gone(now)
-        elif state == "T" and self.stopped_at is None:
-            self.paused(now, signal.SIGSTOP)
-        elif state != "T" and self.stopped_at is not None:
-            self.paused(None, 0)
-
-    def _gone(self, now: float) -> None:
-        self.listen()
-        if self._said is not None or self.state.error:
-            self.ended("exit", self._said if self._said is not None else 1, now)
-            return
-        # How it ended, mpiexec knows: its own code is that of the rank, or its signal.
-        self._gone_at = self._gone_at or now
-        code = self._mpiexec.poll()
-        if code is None and now - self._gone_at < 1.0:
-            return
-        number = -code if code is not None and code < 0 else (code or 0) & 0x7F
-        is_signal = number in (one.value for one in signal.Signals)
-        self.ended("signal", number if is_signal else int(signal.SIGKILL), now)
-
-
-def process_state(pid: int) -> str:
-    """A letter for the state of a process, T where it is stopped; empty where there is none."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-        return text.rpartition(")")[2].split()[0]
-    except OSError:
-        if Path("/proc/self").exists():
-            return ""
-    asked = subprocess.run(
-        ["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    return asked.stdout.strip()[:1]
+    def statuses(self) -> list[int]:
+        try:
+            came = self._herd.recv(4096)
+        except BlockingIOError:
+            return []
+        except OSError:
+            came = b""
+        # mpiexec has ended the parent, and the rank with it.
+        return [int(line) for line in came.split()] if came else [int(signal.SIGKILL)]
 
 
 def _line(connection: socket.socket) -> bytes:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ember_ml.distributed.launching.addresses import Endpoint, free_ports, own_address
+from ember_ml.distributed.launching.addresses import Endpoint, own_address
 from ember_ml.distributed.launching.control import PROTOCOL, Listener, Peer, connect
 from ember_ml.distributed.launching.crew import Crew
 from ember_ml.distributed.launching.ranks import RankState, cause_of
 from ember_ml.distributed.launching.report import sentence
+from ember_ml.distributed.world import free_ports
 from ember_ml.errors import CommunicationError
 
 __all__ = ["Hub", "Link", "Plan", "Verdict"]
@@ -118,7 +119,7 @@ class Hub:
         for node in self._in_order():
             node.first = len(ring)
             ring += [f"{node.address}:{one}" for one in node.ports]
-        host = _LOOPBACK if self.master is None else self.master.host
+        host = _LOOPBACK if self.master is None or self.nnodes == 1 else self.master.host
         for node in self._in_order():
             node.is_ready = node.is_done = node.is_stopped = False
             ranks = range(node.first, node.first + node.count)

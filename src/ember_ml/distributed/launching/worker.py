@@ -18,7 +18,7 @@ from typing import Final
 from ember_ml.distributed.launching.beats import Channel, place_of
 from ember_ml.errors import CommunicationError, DomainError
 
-__all__ = ["Program", "command_line", "follows", "main", "run"]
+__all__ = ["Program", "command_line", "die_with", "follows", "main", "run"]
 
 _SET_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG in Linux
 _MOST_LINES: Final = 30
@@ -30,6 +30,7 @@ _PEER_GONE: Final = (
     "socket closed",
     "coordination service",
     "gloo/transport",
+    "[ring]",
     "failed to connect to all addresses",
     "heartbeat timeout",
 )
@@ -91,7 +92,7 @@ def main(argv: list[str] | None = None) -> None:
 
         connection = connected(given["connect"])
     else:
-        _die_with(given["parent"])
+        die_with(given["parent"])
         connection = socket.socket(fileno=given["channel"])
         os.set_inheritable(given["channel"], False)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -181,8 +182,8 @@ def _place_of_error(trace: TracebackType | None) -> str:
     return ""
 
 
-def _die_with(parent: int) -> None:
-    """End when the launcher does, however it ends; elsewhere the closed channel tells."""
+def die_with(parent: int) -> None:
+    """End when the process that started this one does; elsewhere the closed channel tells."""
     if sys.platform == "linux":
         import ctypes
 

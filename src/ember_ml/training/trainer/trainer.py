@@ -456,7 +456,7 @@ class Trainer:
         saving = next((one for one in self.callbacks if isinstance(one, Checkpoint)), None)
         if saving is not None and resume is not False and together.is_restarted():
             # What a launcher has started again goes on from where it was, if it came that far.
-            found = checkpointing.newest(saving.directory, self)
+            found = checkpointing.newest_of_job(saving.directory, self)
             if found is not None:
                 return found
         if resume is None or resume is False:
