@@ -91,6 +91,7 @@ class _Custom:
         "_kwargs",
         "_places",
         "_structure",
+        "marks",
         "name",
         "outs",
         "pull",
@@ -113,6 +114,8 @@ class _Custom:
         self.name = getattr(function, "__name__", "custom_gradient")
         self.pull: Callable[[list[Tensor]], list[Tensor]] | None = None
         self.shape: Structure = LEAF
+        # Which of the results are tensors that have gradients, and what the others are.
+        self.marks: list[bool] = []
         self.outs: list[Any] = []
 
     def run(self, tensors: Sequence[Tensor]) -> tuple[Any, Callable[[Any], Any]]:
@@ -133,8 +136,11 @@ class _Custom:
     ) -> tuple[list[Tensor], Callable[[list[Tensor]], list[Tensor]]]:
         """The tensors that the function gives, and its pull as a function of lists."""
         value, pull = self.run(tensors)
-        self.outs, self.shape = tree.flatten(value)
-        outs = [out for out in self.outs if isinstance(out, Tensor) and out.dtype.is_inexact]
+        found, self.shape = tree.flatten(value)
+        self.marks = [isinstance(out, Tensor) and out.dtype.is_inexact for out in found]
+        outs = [out for out, mark in zip(found, self.marks, strict=True) if mark]
+        # Results may be large, and must not be held by the record of how they came to be.
+        self.outs = [None if mark else out for out, mark in zip(found, self.marks, strict=True)]
 
         def back(grads: list[Tensor]) -> list[Tensor]:
             return self._pulled(pull, grads, tensors)
@@ -145,10 +151,7 @@ class _Custom:
         self, pull: Callable[[Any], Any], grads: list[Tensor], tensors: Sequence[Tensor]
     ) -> list[Tensor]:
         given = iter(grads)
-        leaves = [
-            next(given) if isinstance(out, Tensor) and out.dtype.is_inexact else None
-            for out in self.outs
-        ]
+        leaves = [next(given) if mark else None for mark in self.marks]
         got = pull(tree.unflatten(self.shape, leaves))
         arguments = self._structure.children
         if len(arguments) == 1 and not (isinstance(got, tuple) and len(got) == 1):
@@ -185,8 +188,7 @@ class _Custom:
         """The result of the function, with other tensors in it."""
         given = iter(outs)
         leaves = [
-            next(given) if isinstance(out, Tensor) and out.dtype.is_inexact else out
-            for out in self.outs
+            next(given) if mark else out for out, mark in zip(self.outs, self.marks, strict=True)
         ]
         return tree.unflatten(self.shape, leaves)
 

@@ -11,9 +11,12 @@ from ember_ml.autodiff import runs, tape
 from ember_ml.autodiff.calls import Call, Outcome
 from ember_ml.autodiff.runs import NESTING, Run
 from ember_ml.tensor import homes
-from ember_ml.tensor.core import GradTensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 
-__all__ = ["grad", "value_and_grad"]
+__all__ = ["grad", "value_and_grad", "value_and_grad_by"]
+
+# As `runs.pulled`: gradients of inputs from those of results.
+Pull = Callable[..., list[Tensor | None]]
 
 
 def value_and_grad(
@@ -70,7 +73,17 @@ def grad(
     return differentiated
 
 
-def _value_and_grad(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any, Any]:
+def value_and_grad_by(pull: Pull, fn: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
+    """`value_and_grad(fn, has_aux=True)(*args)` with another way back through a record.
+
+    `pull` is called as `runs.pulled` is, and not at all where an engine transforms the function.
+    """
+    return _value_and_grad(Call("value_and_grad", fn, 0, args, {}), True, False, pull)
+
+
+def _value_and_grad(
+    call: Call, has_aux: bool, allow_unused: bool, pull: Pull = runs.pulled
+) -> tuple[Any, Any]:
     gradients = call.backend.gradients
     if not gradients.prepared:
         gradients.prepare()
@@ -87,7 +100,7 @@ def _value_and_grad(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any,
         create = run.is_connected((value,) if aux is None else (value, *tree.leaves(aux)))
         spec = value._spec
         one = fill(spec.scalar(1.0), spec)
-        found = runs.pulled((value,), (one,), inputs, create=create)
+        found = pull((value,), (one,), inputs, create=create)
     if not create:
         if type(value) is GradTensor:
             # The record goes, and with it whoever shared the memory, unless it came from outside.

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from ember_ml.errors import DomainError
 
-__all__ = ["exclusive", "replacing", "sync_directory"]
+__all__ = ["create", "exclusive", "is_abandoned", "is_part", "replacing", "sync_directory"]
 
 _NAME_KEPT = 200  # a file name has at most 255 bytes, and ours adds to it
 _PART = re.compile(r"\..+\.ember-[0-9a-f]{8}\.tmp", re.DOTALL)
@@ -33,7 +33,7 @@ def replacing(path: str, guard: AbstractContextManager[None] | None = None) -> I
     if not os.path.isdir(directory):
         raise FileNotFoundError(errno.ENOENT, "no such directory to save in", directory)
     _remove_abandoned(directory)
-    descriptor, part = _create(directory, name)
+    descriptor, part = create(directory, name)
     with open(descriptor, "wb") as file:
         try:
             if mode is not None:
@@ -63,7 +63,8 @@ def _mode(path: str, target: str) -> int | None:
     return stat.S_IMODE(found)
 
 
-def _create(directory: str, name: str) -> tuple[int, str]:
+def create(directory: str, name: str) -> tuple[int, str]:
+    """A new file that tells by a lock that its writer lives; its descriptor and its path."""
     kept = os.fsdecode(os.fsencode(name)[:_NAME_KEPT])
     while True:
         part = os.path.join(directory, f".{kept}.ember-{os.urandom(4).hex()}.tmp")
@@ -80,20 +81,29 @@ def _create(directory: str, name: str) -> tuple[int, str]:
 def _remove_abandoned(directory: str) -> None:
     """Remove the parts of earlier saves in this directory whose processes were killed."""
     for part in os.listdir(directory):
-        if not _PART.fullmatch(part):
-            continue
-        path = os.path.join(directory, part)
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:  # gone, or not ours
-            continue
-        try:
-            if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if is_part(part):
+            is_abandoned(os.path.join(directory, part), remove=True)
+
+
+def is_part(name: str) -> bool:
+    """True for the name of a file that is being written, or was when its process was killed."""
+    return _PART.fullmatch(name) is not None
+
+
+def is_abandoned(path: str, *, remove: bool = False) -> bool:
+    """True where the writer of a file that `create` made is dead for certain."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # gone, or not ours
+        return False
+    try:
+        found = _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if found and remove:  # under the lock: its writer may be about to take it
+            with suppress(OSError):  # removed by another save
                 os.unlink(path)
-        except OSError:  # removed by another save
-            pass
-        finally:
-            os.close(descriptor)
+        return found
+    finally:
+        os.close(descriptor)
 
 
 def _lock(descriptor: int, kind: int) -> bool:

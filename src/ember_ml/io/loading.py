@@ -23,6 +23,7 @@ from ember_ml.errors import (
 )
 from ember_ml.io.formats import open_source, path_text
 from ember_ml.io.objects import class_of, restore
+from ember_ml.io.parts import Range
 from ember_ml.io.progress import ByteProgress
 from ember_ml.io.shards import IndexChanged
 from ember_ml.io.source import Source, TensorInfo
@@ -30,10 +31,13 @@ from ember_ml.io.tree import METADATA_KEY, Leaf, Tree, build, leaves, names, pru
 from ember_ml.tensor import Tensor
 from ember_ml.tensor.core import fill, require_grad
 
-__all__ = ["Keys", "TensorFile", "TensorInfo", "load", "open_file"]
+__all__ = ["Keys", "TensorFile", "TensorInfo", "Wanted", "load", "load_parts", "open_file"]
 
 # Names, or the beginnings of names up to a dot, or a function that tells which to load.
 Keys = str | Iterable[str] | Callable[[str], bool] | None
+
+# The range that is wanted of a tensor of a name and a shape; None for all of it.
+Wanted = Callable[[str, tuple[int, ...]], Range | None]
 
 _ATTEMPTS = 10
 _NAMES_SHOWN = 12
@@ -63,7 +67,15 @@ def load(
     ['b']
     """
     text = path_text(path, "em.load")
-    home = _Home(text, backend, device)
+    return _loaded(text, _Home(text, backend, device), mmap, keys)
+
+
+def load_parts(path: str, wanted: Wanted, *, backend: str | None = None) -> Any:
+    """As `load`, but of tensors of which a rank wants a range, only that: see parts.py."""
+    return _loaded(path, _Home(path, backend, None, wanted), True, None)
+
+
+def _loaded(text: str, home: _Home, mmap: bool, keys: Keys) -> Tree:
     for _ in range(_ATTEMPTS):
         source = open_source(text, mmap)
         try:
@@ -144,8 +156,11 @@ def _listed(there: list[str]) -> str:
 class _Home:
     """Where loaded tensors go: what the caller chose, else what the file recorded."""
 
-    def __init__(self, path: str, backend: str | None, device: str | None) -> None:
+    def __init__(
+        self, path: str, backend: str | None, device: str | None, wanted: Wanted | None = None
+    ) -> None:
         self._path = path
+        self._wanted = wanted
         self._backend = None if backend is None else selection.load(backend)
         self._device = device
         # By NumPy's dtypes: to ask one for its name takes longer than to map its array.
@@ -153,7 +168,7 @@ class _Home:
 
     def tensor(self, leaf: Leaf, source: Source, progress: ByteProgress) -> Tensor:
         """The tensor of a leaf."""
-        array = source.array(leaf.name, progress)
+        array = self._array(leaf, source, progress)
         if leaf.dtype is not None:
             array = _paired(array, leaf, source.path)
         spec = self._spec(leaf, array.dtype)
@@ -163,6 +178,19 @@ class _Home:
         if not (spec.dtype.is_floating or spec.dtype.is_complex):
             raise FormatError(f"'{source.path}': {leaf.name!r} is {spec.dtype} and needs gradients")
         return require_grad(made)
+
+    def _array(self, leaf: Leaf, source: Source, progress: ByteProgress) -> np.ndarray[Any, Any]:
+        if self._wanted is None:
+            return source.array(leaf.name, progress)
+        shape = source.info(leaf.name).shape
+        pairs = leaf.dtype is not None  # of complex128
+        asked = self._wanted(leaf.name, shape[:-1] if pairs else shape)
+        if asked is None:
+            return source.array(leaf.name, progress)
+        if asked.axis is None and pairs:
+            found = source.part(leaf.name, Range(None, 2 * asked.start, 2 * asked.stop), progress)
+            return found.reshape(-1, 2)
+        return source.part(leaf.name, asked, progress)
 
     def _spec(self, leaf: Leaf, dtype: np.dtype[Any]) -> Spec:
         key = (leaf.backend, leaf.device, dtype)
@@ -205,7 +233,7 @@ def _paired(array: np.ndarray[Any, Any], leaf: Leaf, path: str) -> np.ndarray[An
     """The complex128 array that is stored as pairs of float64."""
     if array.dtype != np.float64 or not array.ndim or array.shape[-1] != 2:
         raise FormatError(f"'{path}': {leaf.name!r} is no complex128 as pairs of float64")
-    return array.view(np.complex128).reshape(array.shape[:-1])
+    return np.ascontiguousarray(array).view(np.complex128).reshape(array.shape[:-1])
 
 
 # --- One by one -----------------------------------------------------------------------------

@@ -6,6 +6,8 @@
 
 A save writes its shards under names that no file has yet, and replaces the index last: until then
 the old checkpoint is complete, and from then on the new one is.
+
+Where the ranks of a job wrote it, tensors may be in pieces: see joint.py and pieces.py.
 """
 
 from __future__ import annotations
@@ -23,17 +25,30 @@ from ember_ml.errors import DomainError, FormatError
 from ember_ml.io import safetensors
 from ember_ml.io.atomic import exclusive, replacing, sync_directory
 from ember_ml.io.content import Content
+from ember_ml.io.parts import Range
+from ember_ml.io.pieces import PIECES_KEY, read_pieces
 from ember_ml.io.progress import ByteProgress
 from ember_ml.io.source import Source, TensorInfo
 from ember_ml.io.tree import parse
 from ember_ml.tensor import Tensor
 
-__all__ = ["INDEX", "ShardedFile", "byte_count", "divide", "is_shard", "save_shards", "save_whole"]
+__all__ = [
+    "INDEX",
+    "MARK",
+    "ShardedFile",
+    "byte_count",
+    "divide",
+    "files_of",
+    "is_shard",
+    "remove_shards",
+    "save_shards",
+    "save_whole",
+]
 
 INDEX = ".index.json"
 _SHARD = re.compile(r".+-\d{5,}-of-\d{5,}\.safetensors")
 # Tells a shard of ours, which a later save may remove, from files of others.
-_MARK = "ember_ml.shard_of"
+MARK = "ember_ml.shard_of"
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
@@ -55,12 +70,19 @@ class ShardedFile(Source):
         self._version = _version(path)
         index = read_index(path)
         self._files: dict[str, str] = index["weight_map"]
-        self.metadata = {k: v for k, v in index["metadata"].items() if isinstance(v, str)}
+        texts = {k: v for k, v in index["metadata"].items() if isinstance(v, str)}
+        pieces = texts.pop(PIECES_KEY, "{}")
+        self._wholes = read_pieces(pieces, self._files.keys(), f"'{path}'")
+        stored = {one.stored for whole in self._wholes.values() for one in whole.pieces}
+        self._names = dict.fromkeys((*(n for n in self._files if n not in stored), *self._wholes))
+        self.metadata = texts
 
     def prepare(self, names: Collection[str]) -> None:
         try:
             for name in names:
-                self._shard(name)
+                whole = self._wholes.get(name)
+                for stored in (name,) if whole is None else (p.stored for p in whole.pieces):
+                    self._shard(stored)
         except (FileNotFoundError, FormatError) as error:
             if self._version != _version(self.path):
                 raise IndexChanged from error
@@ -84,13 +106,34 @@ class ShardedFile(Source):
         return found
 
     def names(self) -> Collection[str]:
-        return self._files.keys()
+        return self._names.keys()
 
     def info(self, name: str) -> TensorInfo:
-        return self._shard(name).info(name)
+        whole = self._wholes.get(name)
+        if whole is None:
+            return self._shard(name).info(name)
+        found = [self._shard(one.stored).info(one.stored) for one in whole.pieces]
+        for one, info in zip(whole.pieces, found, strict=True):
+            if info.shape != whole.piece_shape(one) or info.dtype != found[0].dtype:
+                raise FormatError(
+                    f"'{self.path}': {one.stored!r} is {info.dtype} of shape {info.shape}, no "
+                    f"piece of {name!r}, {found[0].dtype} of shape {whole.shape}"
+                )
+        return TensorInfo(found[0].dtype, whole.shape, sum(info.nbytes for info in found))
 
     def array(self, name: str, progress: ByteProgress) -> np.ndarray[Any, Any]:
-        return self._shard(name).array(name, progress)
+        whole = self._wholes.get(name)
+        if whole is None:
+            return self._shard(name).array(name, progress)
+        self.info(name)  # which looks whether pieces are what the index says
+        return whole.array(lambda stored: self._shard(stored).array(stored, progress))
+
+    def part(self, name: str, wanted: Range, progress: ByteProgress) -> np.ndarray[Any, Any]:
+        whole = self._wholes.get(name)
+        if whole is None:
+            return self._shard(name).part(name, wanted, progress)
+        self.info(name)
+        return whole.part(wanted, lambda stored: self._shard(stored).array(stored, progress))
 
     def close(self) -> None:
         for shard in self._shards.values():
@@ -181,10 +224,10 @@ def _instead_of_shards(path: str) -> Iterator[None]:
         yield
         if os.path.lexists(index):
             # Directories are read by their index, so this is the moment in which they change.
-            old = _files_of(index)
+            old = files_of(index)
             os.unlink(index)
             sync_directory(directory)
-            _remove_shards(path, old, set())
+            remove_shards(path, old, set())
 
 
 def save_shards(
@@ -199,9 +242,9 @@ def save_shards(
     Every shard has the texts of `mark`.
     """
     directory, index = os.path.dirname(path) or ".", path + INDEX
-    mark = {**mark, _MARK: os.path.basename(index)}
+    mark = {**mark, MARK: os.path.basename(index)}
     with exclusive(directory):
-        old = _files_of(index)
+        old = files_of(index)
         files = _free_names(path, len(shards))
         try:
             for file, tensors in zip(files, shards, strict=True):
@@ -210,14 +253,14 @@ def save_shards(
             with replacing(index) as stream:
                 stream.write(_index_text(files, shards, metadata))
         except BaseException:
-            if _files_of(index).isdisjoint(files):  # else the save is done but for its end
+            if files_of(index).isdisjoint(files):  # else the save is done but for its end
                 for file in files:
                     with suppress(OSError):
                         os.unlink(os.path.join(directory, file))
             raise
         with suppress(FileNotFoundError):
             os.unlink(path)  # the checkpoint in one file, which loads by its name preferred
-        _remove_shards(path, old, set(files))
+        remove_shards(path, old, set(files))
 
 
 def _index_text(
@@ -246,7 +289,7 @@ def _free_names(path: str, count: int) -> list[str]:
         revision += 1
 
 
-def _files_of(index: str) -> set[str]:
+def files_of(index: str) -> set[str]:
     """The shards of a checkpoint that is about to be replaced, as far as its index is readable."""
     try:
         return set(read_index(index)["weight_map"].values())
@@ -254,7 +297,7 @@ def _files_of(index: str) -> set[str]:
         return set()
 
 
-def _remove_shards(path: str, old: set[str], kept: set[str]) -> None:
+def remove_shards(path: str, old: set[str], kept: set[str]) -> None:
     """Remove the shards of the checkpoint that was replaced, and of saves that were killed."""
     directory, head = os.path.dirname(path) or ".", _stem(path) + "-"
     index = os.path.basename(path) + INDEX
@@ -270,6 +313,6 @@ def _remove_shards(path: str, old: set[str], kept: set[str]) -> None:
 def _mark_of(path: str) -> str | None:
     try:
         with Content(path, mmap=False) as content:
-            return safetensors.read_header(content).metadata.get(_MARK)
+            return safetensors.read_header(content).metadata.get(MARK)
     except (OSError, FormatError):
         return None

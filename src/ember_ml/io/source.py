@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml.errors import FormatError
+from ember_ml.io.parts import Range, take
 from ember_ml.io.progress import ByteProgress
 from ember_ml.io.tree import METADATA_KEY, Leaf, Tree, decode, leaves
 
@@ -43,6 +44,10 @@ class Source(ABC):
     @abstractmethod
     def array(self, name: str, progress: ByteProgress) -> np.ndarray[Any, Any]:
         """The values of an array, mapped or read."""
+
+    def part(self, name: str, wanted: Range, progress: ByteProgress) -> np.ndarray[Any, Any]:
+        """A range of an array; where files are mapped, the rest of it is not read."""
+        return take(self.array(name, progress), wanted)
 
     def prepare(self, names: Collection[str]) -> None:  # noqa: B027 - one file is open already
         """Open what is needed to read these arrays."""

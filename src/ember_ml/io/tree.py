@@ -25,6 +25,7 @@ from ember_ml.backend import selection
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, DTypeError, FormatError
 from ember_ml.io.objects import name_of, state_of
+from ember_ml.io.parts import Part
 from ember_ml.tensor import Tensor
 from ember_ml.tensor.convert import asarray, backend_of, to_tensor
 
@@ -77,11 +78,11 @@ class Saved:
 # --- From the user's tree to names ----------------------------------------------------------
 
 
-def flatten(tree: Tree) -> tuple[Tree, dict[str, Tensor]]:
+def flatten(tree: Tree, parts: dict[str, Part] | None = None) -> tuple[Tree, dict[str, Tensor]]:
     """The tree with leaves in place of tensors, and the tensors by name.
 
     Names are the keys on the way to a tensor, joined with dots. Where two would be the same, the
-    later one gets a number.
+    later one gets a number. Parts of tensors are put down in `parts`.
     """
     tensors: dict[str, Tensor] = {}
 
@@ -103,6 +104,11 @@ def flatten(tree: Tree) -> tuple[Tree, dict[str, Tensor]]:
             return place(_array(node, path), False, path)  # data, which is of no backend
         if isinstance(node, bool | int | float | complex):
             return node
+        if isinstance(node, Part):
+            leaf = place(_part(node, parts, path), True, path)
+            if parts is not None:
+                parts[leaf.name] = node
+            return leaf
         if len(path) >= MAX_DEPTH:
             raise DomainError(
                 f"em.save got a tree that is nested deeper than {MAX_DEPTH} levels, "
@@ -124,6 +130,17 @@ def flatten(tree: Tree) -> tuple[Tree, dict[str, Tensor]]:
         )
 
     return walk(tree, ()), tensors
+
+
+def _part(node: Part, parts: dict[str, Part] | None, path: tuple[str, ...]) -> Tensor:
+    if parts is not None:
+        return node.x
+    if not node.is_whole:
+        raise DomainError(
+            f"em.save got a part of the tensor at {_where(path)}; the other ranks have the rest: "
+            f"save by trainer.save_checkpoint or the Checkpoint callback, on all ranks"
+        )
+    return node.x.reshape(node.shape)
 
 
 def _array(node: Any, path: tuple[str, ...]) -> Tensor:

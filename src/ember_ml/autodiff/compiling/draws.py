@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,9 +21,21 @@ from ember_ml.ops.random.generator import Generator
 from ember_ml.ops.random.seeding import CallStream, KeyStream
 from ember_ml.tensor.core import Tensor, fill
 
-__all__ = ["key_native", "keys", "lazy_streams", "scope", "sources", "streams", "take"]
+__all__ = ["key_native", "keys", "lane", "lazy_streams", "scope", "sources", "streams", "take"]
 
 Source = Generator | KeyStream
+# Which of several processes draws: each has other numbers, and the streams go on as one.
+_LANE: Final[ContextVar[int]] = ContextVar("ember_ml lane of draws", default=0)
+
+
+@contextmanager
+def lane(number: int) -> Iterator[None]:
+    """A block whose calls draw what nobody draws in other lanes; lane 0 is that of one process."""
+    token = _LANE.set(number)
+    try:
+        yield
+    finally:
+        _LANE.reset(token)
 
 
 def key_native(spec: Spec, number: int) -> NativeArray:
@@ -54,9 +67,12 @@ def keys(
 def _key(source: Source, spec: Spec, peek: bool) -> NativeArray:
     if isinstance(source, KeyStream):
         folded = key_ops.fold_in(source.key, source.next_call())
+        if _LANE.get():
+            folded = key_ops.fold_in(folded, _LANE.get())
         return folded.to_backend(spec.backend.name).native
     seed, call = (source.seed, source.counter) if peek else source.next_call()
-    return key_native(spec, host.raw(seed, call, host.COMPILED, 1)[0])
+    # A draw has as many keys as there are lanes.
+    return key_native(spec, host.raw(seed, call, host.COMPILED, _LANE.get() + 1)[-1])
 
 
 def take(sources: Sequence[Source], used: Sequence[bool]) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "current",
     "refused",
     "set_current",
+    "spread",
 ]
 
 AXIS: Final = "ranks"
@@ -139,6 +140,16 @@ class Ranks:
     def run(self, program: Any, natives: Sequence[Any]) -> list[Any]:
         """Call a program that gives a list, with arrays of this process."""
         return [out.addressable_data(0) for out in program(*self.shown(natives))]
+
+
+def spread(native: Any) -> Any:
+    """Rows of this process as its part of an array that all processes have between them."""
+    ranks = current()
+    if ranks is None:
+        raise CommunicationError("this process has not joined others on 'jax'")
+    shape = (ranks.size * native.shape[0], *native.shape[1:])
+    sharding = NamedSharding(ranks.mesh, PartitionSpec(AXIS))
+    return jax.make_array_from_single_device_arrays(shape, sharding, [ranks._moved(native)])
 
 
 class SpreadProgram:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ember_ml.backend.contract import NativeArray
+from ember_ml.backend.torch.tracing import is_fake
 from ember_ml.distributed import headers
 from ember_ml.distributed.communicator import Communicator, Pending, spec_of
 from ember_ml.distributed.world import World
@@ -30,6 +31,8 @@ _OPS: Final = {
     "max": dist.ReduceOp.MAX,
     "min": dist.ReduceOp.MIN,
 }
+# torch's own collectives as operators, which its graphs hold.
+_C10D: Final = torch.ops._c10d_functional
 # Others are carried by wider ones, or gathered as bytes and reduced by ops.
 _CARRIED: Final = frozenset(("float32", "float64", "int8", "uint8", "int32", "int64"))
 _FLOATS: Final = frozenset(("float32", "float64"))
@@ -49,9 +52,10 @@ _LOSSES: Final = (
 
 
 class TorchCommunicator(Communicator):
-    """Over torch.distributed: nccl for tensors on a GPU, gloo for those in memory."""
+    """Over torch.distributed: nccl for tensors on a GPU, gloo for those in memory.
 
-    compiles = False
+    Within em.jit, collectives are torch's functional ones, which its graphs can hold.
+    """
 
     def __init__(self, world: World, backend: str = "torch", *, timeout: float = 600.0) -> None:
         super().__init__(world, backend)
@@ -92,6 +96,8 @@ class TorchCommunicator(Communicator):
         return dtype.name in _CARRIED and (op in ("sum", "prod") or dtype.name not in _FLOATS)
 
     def _reduce(self, native: NativeArray, op: str) -> NativeArray:
+        if is_fake(native):
+            return _awaited(_C10D.all_reduce(_real(native), op.replace("prod", "product"), _name()))
         result = self._copied(native)
         self._require_device(result)
         dist.all_reduce(result, _OPS[op])
@@ -102,15 +108,24 @@ class TorchCommunicator(Communicator):
 
     def start_sum(self, natives: Sequence[NativeArray]) -> Pending:
         """Begin sums, which gloo makes in threads of its own and nccl in a stream."""
+        if natives and is_fake(natives[0]):
+            begun = [_C10D.all_reduce(_real(native), "sum", _name()) for native in natives]
+            return Pending([_awaited(one) for one in begun])
         return _Works(self, [self._theirs(native) for native in natives])
 
     def _broadcast(self, native: NativeArray, root: int) -> NativeArray:
+        if is_fake(native):
+            return _awaited(_C10D.broadcast(native.contiguous(), root, _name()))
         result = self._copied(native)
         self._require_device(result)
         dist.broadcast(_bytes(result), root)
         return self._ours(result)
 
     def _gather(self, native: NativeArray) -> NativeArray:
+        if is_fake(native):
+            size = self.world_size
+            rows = _C10D.all_gather_into_tensor(native.contiguous(), size, _name())
+            return _awaited(rows).view(size, *native.shape)
         own = self._theirs(native)
         self._require_device(own)
         rows = torch.empty((self.world_size, *own.shape), dtype=own.dtype, device=own.device)
@@ -120,6 +135,8 @@ class TorchCommunicator(Communicator):
 
     def _scatter(self, native: NativeArray, op: str) -> NativeArray | None:
         # gloo reduces all in less time than it scatters.
+        if is_fake(native):
+            return None
         own = self._theirs(native)
         if not own.is_cuda:
             return None
@@ -175,8 +192,23 @@ class TorchCommunicator(Communicator):
             _GROUP.leave()
 
 
+def _name() -> str:
+    return str(dist.group.WORLD.group_name)  # type: ignore[union-attr]  # there is one by now
+
+
+def _real(native: torch.Tensor) -> torch.Tensor:
+    """What a reduction takes: 0-d tensors and others, contiguous."""
+    return native.detach().contiguous()
+
+
+def _awaited(begun: Any) -> Any:
+    return _C10D.wait_tensor(begun)
+
+
 class GlooCommunicator(TorchCommunicator):
     """NumPy's arrays by torch's gloo: torch.from_numpy shares their memory."""
+
+    compiles = False
 
     def __init__(self, world: World, backend: str = "numpy", *, timeout: float = 600.0) -> None:
         super().__init__(world, backend, timeout=timeout)

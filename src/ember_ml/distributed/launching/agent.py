@@ -28,6 +28,8 @@ __all__ = ["ADDRESS", "Agent", "Options"]
 
 # The address of a rank's machine as the others see it: for engines that would take its host name.
 ADDRESS: Final = "EMBER_ADDRESS"
+# The same in all attempts of a job: a checkpoint tells whose it is.
+JOB: Final = "EMBER_JOB"
 # Signals that come together are one wish; seconds.
 _ONE_PRESS: Final = 0.2
 
@@ -81,6 +83,7 @@ class Agent:
         self.screen = screen
         self.selector = selectors.DefaultSelector()
         self.signals = _Signals(self.selector)
+        self._job = os.urandom(8).hex()
 
     def run(self) -> int:
         """Run the job to its end."""
@@ -181,7 +184,7 @@ class Agent:
 
     def _environment(self, plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
         """What all ranks of this machine are told, beside their worlds."""
-        made = {**environ, ADDRESS: plan.address, "PYTHONUNBUFFERED": "1"}
+        made = {**environ, ADDRESS: plan.address, JOB: self._job, "PYTHONUNBUFFERED": "1"}
         if self.options.backend is not None:
             made[ENVIRONMENT_VARIABLE] = self.options.backend
         # gloo would take the interface of the host's name, which may be none that others reach.

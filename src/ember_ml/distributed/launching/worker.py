@@ -30,6 +30,7 @@ _PEER_GONE: Final = (
     "socket closed",
     "coordination service",
     "gloo/transport",
+    "[ring]",
     "failed to connect to all addresses",
     "heartbeat timeout",
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ember_ml import ops, tree
@@ -11,8 +12,10 @@ from ember_ml.distributed import joining
 from ember_ml.distributed.communicator import Communicator
 from ember_ml.distributed.world import World
 from ember_ml.errors import ShapeError
+from ember_ml.io.parts import Range
 from ember_ml.nn.module import Module
 from ember_ml.tensor.core import Tensor
+from ember_ml.training.clipping import clip_grad_norm
 
 if TYPE_CHECKING:
     from ember_ml.training.trainer.trainer import Trainer
@@ -72,6 +75,37 @@ class Strategy:
     def begin(self, trainer: Trainer) -> None:
         """Before a run: join, and let every rank have the weights and the seeds of rank 0."""
 
+    def settle(self, loader: Any) -> None:
+        """Before a loader is gone through: all ranks have the same data, in the same order."""
+
+    # For strategies whose ranks keep parts of a model: see sharded.py.
+
+    def enter(self, trainer: Trainer) -> None:
+        """Training begins, all ranks having the whole model."""
+
+    def leave(self, trainer: Trainer) -> None:
+        """Training has ended: all ranks are to have the whole model."""
+
+    def within(self, model: Module, function: Callable[[], Any]) -> Any:
+        """Call a function that uses the model without gradients."""
+        return function()
+
+    def clipped(self, grads: Any, max_norm: float) -> Any:
+        """Gradients that `value_and_grad` gave, of a norm of at most so much."""
+        return clip_grad_norm(grads, max_norm)[0]
+
+    def all_true(self, fine: Tensor) -> Tensor:
+        """Whether what a rank finds of its gradients is true on all of them."""
+        return fine
+
+    def part_value_and_grad(
+        self, loss_of: Callable[[Any], Any], model: Module
+    ) -> tuple[tuple[Tensor, Any], Any]:
+        """`((loss, aux), gradients)` of the part of this rank, which `sum` then sums."""
+        found: tuple[tuple[Tensor, Any], Any]
+        found = gradients.value_and_grad(loss_of, has_aux=True)(model)
+        return found
+
     def value_and_grad(
         self, loss_of: Callable[[Any], Any], model: Module, share: Tensor | None
     ) -> tuple[Any, Any]:
@@ -81,9 +115,49 @@ class Strategy:
         """
         return gradients.value_and_grad(loss_of, has_aux=True)(model)
 
+    def scope(self, counts: bool) -> AbstractContextManager[Any]:
+        """A block in which this rank's rows are a part of a batch, or count for nothing."""
+        return nullcontext()
+
+    def sum(self, tensors: Sequence[Tensor], numbers: Sequence[Tensor]) -> Any:
+        """Gradients and numbers, each as a list: summed over ranks."""
+        return list(tensors), list(numbers)
+
+    def is_surely_finite(self) -> bool:
+        """Whether a quick look shows that the gradients of this step are finite; False tells
+        nothing.
+        """
+        return False
+
+    def gather(self, value: Any) -> list[Any]:
+        """A value of each rank, on every rank: JSON, with tensors in it as arrays of NumPy."""
+        return [value]
+
+    def start_agree(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
+        """Begin to ask the other ranks; what is given waits, and tells what any rank says."""
+        return lambda: list(flags)
+
     def agree(self, flag: bool) -> bool:
         """True where any rank says so."""
-        return flag
+        return self.start_agree([flag])()[0]
+
+    # --- What a checkpoint holds: see training/checkpointing.py -----------------------------
+
+    def checkpoint_state(self, trainer: Trainer) -> dict[str, Any]:
+        """The states of "model" and "optimizer"; `Part`s stand for what ranks have between them."""
+        from ember_ml.training import checkpointing
+
+        return checkpointing.plain_state(trainer)
+
+    def wanted(self, name: str, shape: tuple[int, ...]) -> Range | None:
+        """Which part of a tensor in a checkpoint this rank loads; None for all of it."""
+        return None
+
+    def load_checkpoint_state(self, trainer: Trainer, state: Mapping[str, Any]) -> None:
+        """Take what `checkpoint_state` gave, with what this rank wanted in the place of tensors."""
+        from ember_ml.training import checkpointing
+
+        checkpointing.load_plain_state(trainer, state)
 
 
 class SingleDeviceStrategy(Strategy):

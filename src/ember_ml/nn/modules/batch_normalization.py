@@ -11,6 +11,7 @@ from ember_ml.autodiff.custom import stop_gradient
 from ember_ml.errors import DomainError, EmberError, ShapeError
 from ember_ml.nn.initializers import Initializer, Ones, Zeros, get
 from ember_ml.nn.modules.inputs import Sized, refused, told
+from ember_ml.nn.modules.whole_batch import WHOLE, WholeBatch
 from ember_ml.nn.parameter import Buffer, Parameter
 from ember_ml.ops import dispatch, normalization
 from ember_ml.tensor import convert
@@ -202,6 +203,9 @@ class BatchNorm(_Running):
         weights = (self.weight, self.bias)
         if kept is not None and not self.training:
             return self._by_running(x, kept)
+        whole = WHOLE.get()
+        if whole is not None:
+            return self._over_all(x, whole)
         if kept is None or self.momentum is None:
             y, mean, variance = normalization.batch_norm(
                 x, None, None, *weights, training=True, **options
@@ -213,6 +217,43 @@ class BatchNorm(_Running):
         )
         self.num_batches_tracked = ops.add(kept[2], 1)
         return y
+
+    def _over_all(self, x: Tensor, whole: WholeBatch) -> Tensor:
+        """Normalized by mean and variance over the parts that all processes have."""
+        place = self._place(x.ndim)
+        axes = tuple(axis for axis in range(x.ndim) if axis != place)
+        values = x.astype(dtypes.float32) if x.dtype.bits < 32 else x
+        here = ops.mean(values, axis=axes)
+        spread = ops.var(values, axis=axes)
+        count = math.prod(x.shape[axis] for axis in axes) if whole.counts else 0
+        count_of = ops.full((1,), float(count), dtype=values.dtype, device=x.device)
+        # One message: the mean of each part, the mean square beside it, and how much they count.
+        rows = whole.gather(ops.concat([count_of, here, spread]))
+        counts, size = rows[:, :1], here.shape[0]
+        means, spreads = rows[:, 1 : 1 + size], rows[:, 1 + size :]
+        total = ops.sum(counts)
+        if count < 2 and not total._spec.backend.is_traced(total.native) and float(total) < 2:
+            raise ShapeError("the variance of a channel needs two values or more")
+        share = counts / total
+        mean = ops.sum(means * share, axis=0)
+        apart = means - mean
+        variance = ops.sum((spreads + apart * apart) * share, axis=0)
+        if self.running_mean is not None:  # in half precision, it is of half precision
+            kept = self.running_mean.dtype
+            unbiased = stop_gradient(variance * (total / (total - 1.0)))
+            self._note(convert.cast(stop_gradient(mean), kept), convert.cast(unbiased, kept))
+        return self._scaled(values, mean, variance, place).astype(x.dtype, copy=False)
+
+    def _scaled(self, x: Tensor, mean: Tensor, variance: Tensor, place: int) -> Tensor:
+        shape = [1] * x.ndim
+        shape[place] = x.shape[place]
+        scale = 1.0 / ops.sqrt(variance + self.eps)
+        if self.weight is not None:
+            scale = scale * self.weight.astype(x.dtype, copy=False)
+        out = (x - ops.reshape(mean, shape)) * ops.reshape(scale, shape)
+        if self.bias is not None:
+            out = out + ops.reshape(self.bias.astype(x.dtype, copy=False), shape)
+        return out
 
 
 class BatchNorm1d(BatchNorm):
@@ -301,11 +342,24 @@ class InstanceNorm(_Running):
         y = normalization.instance_norm(x, *weights, **options)
         if kept is not None:
             seen = stop_gradient(x)
-            self._note(
-                ops.mean(ops.mean(seen, axis=places), axis=0),
-                ops.mean(ops.var(seen, axis=places, correction=1.0), axis=0),
-            )
+            mean = ops.mean(ops.mean(seen, axis=places), axis=0)
+            variance = ops.mean(ops.var(seen, axis=places, correction=1.0), axis=0)
+            whole = WHOLE.get()
+            if whole is not None:
+                mean, variance = _over_samples(whole, x.shape[0], mean, variance)
+            self._note(mean, variance)
         return y
+
+
+def _over_samples(
+    whole: WholeBatch, count: int, mean: Tensor, variance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Means over samples, of the samples that all processes have."""
+    own = float(count if whole.counts else 0)
+    rows = whole.gather(ops.concat([ops.full((1,), own, dtype=mean.dtype), mean, variance]))
+    share, size = rows[:, :1] / ops.sum(rows[:, 0]), mean.shape[0]
+    found = ops.sum(rows[:, 1:] * share, axis=0)
+    return found[:size], found[size:]
 
 
 class InstanceNorm1d(InstanceNorm):

@@ -59,9 +59,8 @@ class _Weighted(Module):
             setattr(self, name + suffix, Parameter(init(shape)))
 
     def _weights(self, suffix: str) -> list[Tensor | None]:
-        own = self.__dict__
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
-        return [own.get(name + suffix) for name in names]
+        return [getattr(self, name + suffix, None) for name in names]
 
     def _create(self, input_size: int) -> None:
         raise NotImplementedError

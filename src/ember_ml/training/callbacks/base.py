@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ember_ml.errors import DomainError, UnknownKeyError
 
@@ -35,6 +35,9 @@ class Callback:
     >>> counting.steps
     6
     """
+
+    # True where one of several processes does it for all: what prints or writes logs.
+    main_only: ClassVar[bool] = False
 
     def on_fit_begin(self, trainer: Trainer) -> None:
         """Before the first step; after what a resumed run has loaded."""

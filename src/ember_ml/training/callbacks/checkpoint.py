@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ember_ml.errors import DomainError
+from ember_ml.io.joint import clear, remove, together
+from ember_ml.training import checkpointing
 from ember_ml.training.callbacks.base import Best, Callback, Logs
+from ember_ml.training.checkpointing import latest, listed
 
 if TYPE_CHECKING:
     from ember_ml.training.trainer.trainer import Trainer
 
 __all__ = ["Checkpoint", "latest", "listed"]
-
-_NAME: Final = re.compile(r"step-(\d{8,})\.safetensors")
-
-
-def listed(directory: str | os.PathLike[str]) -> list[str]:
-    """The checkpoints in a directory, the newest last."""
-    folder = os.fspath(directory)
-    if not os.path.isdir(folder):
-        return []
-    found = [(int(m[1]), name) for name in os.listdir(folder) if (m := _NAME.fullmatch(name))]
-    return [os.path.join(folder, name) for _, name in sorted(found)]
-
-
-def latest(directory: str | os.PathLike[str]) -> str | None:
-    """The newest checkpoint in a directory; None where there is none."""
-    found = listed(directory)
-    return found[-1] if found else None
 
 
 class Checkpoint(Callback):
@@ -40,6 +25,9 @@ class Checkpoint(Callback):
     A file `step-00000120.safetensors` is written after every `every_epochs` epochs, after every
     `every_steps` steps, and on Ctrl-C. It appears whole or not at all. With `best_only`, only
     epochs count in which `monitor` is better than ever before. Of all files, the last `keep` stay.
+
+    Under a strategy of several ranks, it is a directory `step-00000120` to which each rank writes
+    its share, and which all hosts must see; it loads on any number of ranks.
 
     >>> import os, tempfile
     >>> from ember_ml import nn, training
@@ -84,7 +72,12 @@ class Checkpoint(Callback):
 
     def on_fit_begin(self, trainer: Trainer) -> None:
         """Make the directory."""
-        os.makedirs(self.directory, exist_ok=True)
+        ranks = checkpointing.ranks_of(trainer)
+        if ranks is None:
+            os.makedirs(self.directory, exist_ok=True)
+            return
+        what = f"making the directory '{self.directory}'"
+        together(ranks, what, lambda: os.makedirs(self.directory, exist_ok=True))
 
     def on_step_end(self, trainer: Trainer, logs: Logs) -> None:
         """Save after so many steps."""
@@ -95,8 +88,13 @@ class Checkpoint(Callback):
         """Save after so many epochs, or after a better one."""
         if self.every_epochs is None or trainer.epoch % self.every_epochs:
             return
-        if self.best is None or self.best.improves(self.best.of(logs)):
+        if self.best is None or self._agreed(trainer, self.best.improves(self.best.of(logs))):
             self.save(trainer)
+
+    def _agreed(self, trainer: Trainer, improves: bool) -> bool:
+        """What rank 0 says: ranks that save alone would wait for ever."""
+        ranks = checkpointing.ranks_of(trainer)
+        return improves if ranks is None else ranks.exchange(str(improves))[0] == "True"
 
     def on_interrupt(self, trainer: Trainer) -> None:
         """Save where the run was when it was interrupted."""
@@ -104,14 +102,27 @@ class Checkpoint(Callback):
 
     def save(self, trainer: Trainer) -> str:
         """Save now; gives the path."""
-        path = os.path.join(self.directory, f"step-{trainer.step:08d}.safetensors")
+        ranks = checkpointing.ranks_of(trainer)
+        name = f"step-{trainer.step:08d}"
+        file = os.path.join(self.directory, f"{name}.safetensors")
+        folder = os.path.join(self.directory, name)
+        path, other = (file, folder) if ranks is None else (folder, file)
         trainer.save_checkpoint(path)
-        if self.keep is not None:
-            for old in self.files()[: -self.keep]:
-                if old != path:
-                    with suppress(FileNotFoundError):
-                        os.unlink(old)
+        if ranks is None or ranks.rank == 0:
+            self._tidy(path, other)
         return path
+
+    def _tidy(self, path: str, other: str) -> None:
+        """Remove what is too old, the same step of another number of ranks, and what kills left."""
+        if os.path.lexists(other):
+            with suppress(OSError):
+                remove(other)
+        for old in [] if self.keep is None else self.files()[: -self.keep]:
+            if old != path:
+                with suppress(OSError):
+                    remove(old)
+        for one in checkpointing.unfinished(self.directory):
+            clear(one)
 
     def state_dict(self) -> dict[str, Any]:
         """The best value."""

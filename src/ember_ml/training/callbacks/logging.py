@@ -22,6 +22,8 @@ _LEVELS = ("epoch", "step", "both")
 class _Logger(Callback):
     """What is written by epoch, by step, or both."""
 
+    main_only = True
+
     def __init__(self, by: str) -> None:
         if by not in _LEVELS:
             raise DomainError(f"{type(self).__name__} got by={by!r}; it is 'epoch', 'step', 'both'")

@@ -22,6 +22,8 @@ class ProgressBar(Callback):
     `trainer.fit(verbose=0)` shows nothing.
     """
 
+    main_only = True
+
     def __init__(self, console: Any = None) -> None:
         self.console = console
         self._progress: Any = None

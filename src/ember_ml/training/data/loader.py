@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -15,10 +16,22 @@ from ember_ml.training.data.datasets import TensorDataset
 from ember_ml.training.data.rows import Rows, collate, placed
 from ember_ml.training.data.workers import Ahead
 
-__all__ = ["DataLoader"]
+__all__ = ["DataLoader", "Part"]
 
 Collate = Callable[[list[Any]], Any]
 _STATE: Final = ("seed", "epoch", "position")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one of several processes has of a batch of `total` samples: `rows` of them.
+
+    A process for which none is left has the first one as a stand-in, and `rows` is 0.
+    """
+
+    batch: Any
+    rows: int
+    total: int
 
 
 class DataLoader:
@@ -137,16 +150,42 @@ class DataLoader:
         """Let the next loop be the epoch of a number, from its beginning."""
         self.epoch, self.position, self._resumes = int(epoch), 0, True
 
+    def place(self) -> tuple[int, int, bool]:
+        """Where a loop over it is, for `go_back`."""
+        return self.epoch, self.position, self._began
+
+    def go_back(self, place: tuple[int, int, bool]) -> None:
+        """Count as if the batches since a place had not been taken."""
+        self.epoch, self.position, self._began = place
+
     # --- Going through it -------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
+        return self._batches(None)
+
+    def parts(self, number: int, count: int) -> Iterator[Part]:
+        """The same batches for `count` processes: of each, the part that has a number.
+
+        Samples of other parts are not read, where samples have numbers. All processes go through
+        the same batches; states and lengths are those of whole batches.
+
+        >>> from ember_ml import training
+        >>> loader = training.DataLoader(ops.arange(5), batch_size=3)
+        >>> [(part.batch.tolist(), part.rows, part.total) for part in loader.parts(0, 2)]
+        [([0, 1], 2, 3), ([3], 1, 2)]
+        """
+        if not 0 <= number < count:
+            raise DomainError(f"DataLoader.parts got number {number} of {count} parts")
+        return self._batches((number, count))
+
+    def _batches(self, part: tuple[int, int] | None) -> Iterator[Any]:
         if not self._resumes:
             if self._began:  # a loop that was left early
                 self.epoch += 1
             self.position = 0
         self._resumes = False
         self._began = True
-        return _Batches(self)
+        return _Batches(self, part)
 
     def _order(self) -> Iterable[int]:
         """The numbers of the samples of this epoch, in their order."""
@@ -180,7 +219,9 @@ class DataLoader:
         while group := list(islice(samples, size)):
             yield group
 
-    def _makers(self) -> tuple[Callable[[], Any], Callable[[int, Any], Any]]:
+    def _makers(
+        self, part: tuple[int, int] | None
+    ) -> tuple[Callable[[], Any], Callable[[int, Any], Any]]:
         """How to take what the next batch is made of, and how to make the batch of it."""
         from ember_ml.ops import random
 
@@ -200,10 +241,20 @@ class DataLoader:
         def make(number: int, group: Any) -> Any:
             if not seeded:
                 return placed(read(group), backend, dtype)
-            with random.use_seed(_batch_seed(seed, epoch, number)), selection.use_backend(backend):
+            words = [seed, epoch, number] if part is None else [seed, epoch, number, *part]
+            with random.use_seed(_batch_seed(*words)), selection.use_backend(backend):
                 return placed(read(group), backend, dtype)
 
-        return take, make
+        if part is None:
+            return take, make
+
+        def make_part(number: int, group: Any) -> Part:
+            start, stop = part_of(len(group), *part)
+            # Where no row is left, the first one stands in: models need not take empty batches.
+            chosen = group[start:stop] if stop > start else group[:1]
+            return Part(make(number, chosen), stop - start, len(group))
+
+        return take, make_part
 
     def _reader(self) -> Callable[[Any], Any]:
         if self._rows is not None:
@@ -231,9 +282,9 @@ class DataLoader:
 class _Batches(Iterator[Any]):
     """One way through the batches of a loader, which is told how far it has come."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: DataLoader, part: tuple[int, int] | None) -> None:
         self._loader = loader
-        take, make = loader._makers()
+        take, make = loader._makers(part)
         first = loader.position
         self._source: Iterator[Any]
         if loader.num_workers:
@@ -289,7 +340,14 @@ def _drawn_seed() -> int:
         return int(random.randint(0, 2**62, ()).item())
 
 
-def _batch_seed(seed: int, epoch: int, number: int) -> int:
+def part_of(rows: int, number: int, count: int) -> tuple[int, int]:
+    """Where a part of some rows begins and ends; the first ones have one more if need be."""
+    size, more = divmod(rows, count)
+    start = number * size + min(number, more)
+    return start, start + size + (number < more)
+
+
+def _batch_seed(*numbers: int) -> int:
     """A seed of one batch, far from those that people write down."""
-    words = np.random.SeedSequence([seed, epoch, number]).generate_state(2, np.uint64)
+    words = np.random.SeedSequence(numbers).generate_state(2, np.uint64)
     return int(words[0]) | int(words[1]) << 64

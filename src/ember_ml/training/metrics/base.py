@@ -102,6 +102,28 @@ class Metric:
             totals[name] = total
             totals[name + _REST] = rest + ((old - (total - part)) + (x - part))
 
+    def join(self, state: Mapping[str, Any]) -> None:
+        """Add what another metric of this kind has gathered, as its `state_dict` tells it.
+
+        >>> from ember_ml import training
+        >>> one, other = training.Mean("loss"), training.Mean("loss")
+        >>> one.update(2.0), other.update(4.0)
+        (None, None)
+        >>> one.join(other.state_dict())
+        >>> one.compute()
+        3.0
+        """
+        found = {name: convert.to_tensor(x) for name, x in state.items()}
+        sums = {name: x for name, x in found.items() if not name.endswith(_REST)}
+        if not sums:
+            return
+        self.merge(sums)
+        for name in sums:
+            if name + _REST in found and name + _REST in self._totals:
+                own = self._totals[name + _REST]
+                rest = convert.to_tensor(found[name + _REST], own._spec.backend)
+                self._totals[name + _REST] = own + rest
+
     def compute(self) -> Any:
         """The value of all batches since `reset`: a number, or a list of them; NaN of none."""
         sums = self.gathered()

@@ -74,6 +74,14 @@ class AUC(Metric):
             self._read.append((s.copy(), t.copy()))
         self._waiting.clear()
 
+    def join(self, state: Mapping[str, Any]) -> None:
+        """Add the scores or counts of another one."""
+        super().join(state["totals"])
+        self._fetch()
+        self._read += [
+            (_floats(given(one["scores"])), given(one["truths"]).numpy()) for one in state["kept"]
+        ]
+
     def compute(self) -> Any:
         """The area; NaN where there are no positives or no negatives."""
         if self.thresholds is not None:
@@ -153,7 +161,9 @@ class AUC(Metric):
         """Go on from a state."""
         super().load_state_dict(state["totals"])
         self._waiting = []
-        self._read = [(_floats(one["scores"]), one["truths"].numpy()) for one in state["kept"]]
+        self._read = [
+            (_floats(given(one["scores"])), given(one["truths"]).numpy()) for one in state["kept"]
+        ]
 
 
 def _floats(x: Tensor) -> Array:

@@ -19,7 +19,7 @@ from ember_ml.training.computing import LATER, compute_now
 from ember_ml.training.metrics import Mean, Metric
 from ember_ml.training.trainer.objective import Objective, batch_size
 
-__all__ = ["Done", "Stepper"]
+__all__ = ["Done", "Stepper", "detached"]
 
 # Engines whose steps are compiled unless it is said otherwise. JAX runs an op at a time five
 # times slower, MLX three times; torch's graph saves less than what it costs to call it, and NumPy
@@ -117,7 +117,7 @@ class Stepper:
     def train(self, batches: Sequence[Any]) -> Done:
         """One update of the model, by the mean gradient of some batches."""
         if len(batches) == 1:
-            loss, fine, outcome = self._run("train", self._train, batches[0])
+            loss, fine, outcome = self._once(batches[0])
             outcomes = [outcome]
             weights = [1.0]
         else:
@@ -139,6 +139,9 @@ class Stepper:
         self.scaler.adjust(is_finite)
         is_skipped = not is_finite and math.isfinite(found) and self.scaler.factor > _LEAST_FACTOR
         return Done(found, is_finite or is_skipped, values, is_skipped)
+
+    def _once(self, batch: Any) -> Any:
+        return self._run("train", self._train, batch)
 
     def _train(self, batch: Any) -> tuple[Tensor, Tensor, Any]:
         before = self._kept()
@@ -162,19 +165,23 @@ class Stepper:
                     self._restore(before, unless=fine)
             for outcome, _ in done:
                 self._measure(outcome)
-        return loss, ops.isfinite(loss) if fine is None else fine, self._left(done[0][0])
+        left = self._left(done[0][0]) if done else None
+        return loss, ops.isfinite(loss) if fine is None else fine, left
 
-    def _gradients(self, batch: Any) -> tuple[Tensor, Any, Any]:
+    def _loss_of(self, batch: Any) -> Callable[[Any], tuple[Tensor, Any]]:
         def loss_of(model: Any) -> tuple[Tensor, Any]:
             loss, outcome = self.objective(model, batch, self.precision)
             scaled = loss if self.precision is None else self.precision.scale(loss)
             return scaled, (loss, outcome)
 
-        found = gradients.value_and_grad(loss_of, has_aux=True)(self.model)
+        return loss_of
+
+    def _gradients(self, batch: Any) -> tuple[Tensor, Any, Any]:
+        found = gradients.value_and_grad(self._loss_of(batch), has_aux=True)(self.model)
         (_, (loss, outcome)), grads = found
         if self.precision is not None:
             grads = self.precision.unscale(grads)
-        return loss.detach(), tree.map(_detached, outcome), grads
+        return loss.detach(), tree.map(detached, outcome), grads
 
     def _prepared(self, loss: Tensor, grads: Any) -> tuple[Any, Tensor | None]:
         """Gradients clipped, and whether they and the loss are finite."""
@@ -184,8 +191,11 @@ class Stepper:
             for g in tree.leaves(grads):
                 fine = ops.logical_and(fine, ops.all(ops.isfinite(g)))
         if self.clip_norm is not None:
-            grads, _ = clip_grad_norm(grads, self.clip_norm)
+            grads = self._clipped(grads, self.clip_norm)
         return grads, fine
+
+    def _clipped(self, grads: Any, max_norm: float) -> Any:
+        return clip_grad_norm(grads, max_norm)[0]
 
     # --- Several batches for one update -----------------------------------------------------
 
@@ -305,26 +315,58 @@ class Stepper:
         """The metrics so far."""
         return {one.name: one.compute() for one in (*self.metrics, *self.others)}
 
+    # Where a run is spread over processes, these differ: see SpreadStepper.
+
+    def measured_here(self) -> dict[str, Any]:
+        """The metrics so far, without asking other processes."""
+        return self.measured()
+
+    def fold(self) -> None:
+        """Let metrics hold all that was gathered, as a checkpoint needs it."""
+
+    def resumed(self) -> None:
+        """Metrics have been loaded from a checkpoint."""
+
+    def raw(self, batch: Any) -> Any:
+        """What the model gets of a batch."""
+        return batch
+
+    def size_of(self, batch: Any) -> int:
+        """How many samples a batch has."""
+        return batch_size(batch)
+
+    def _weight_of(self, batch: Any) -> float:
+        return float(batch_size(batch))
+
     # --- Evaluation -------------------------------------------------------------------------
 
     def evaluate(self, batch: Any) -> None:
         """Add a batch to the metrics and to the mean loss."""
+        self._evaluated(batch, batch, float(batch_size(batch)))
+
+    def _evaluated(self, batch: Any, given: Any, weight: float) -> None:
         outcome = self._run("evaluate", self._evaluate, batch)
-        self._measure_others(outcome, batch)
-        size = batch_size(batch)
+        self._measure_others(outcome, given)
         for name, value in outcome.values.items():
-            self.extra.setdefault(name, Mean(name)).update(value, weights=float(size))
+            self.extra.setdefault(name, Mean(name)).update(value, weights=weight)
         compute_now(self._waiting())
+
+    def evaluated(self) -> dict[str, Any]:
+        """The mean loss and the metrics of all batches that were added."""
+        found = {"loss": self.losses.compute()}
+        found.update({name: one.compute() for name, one in self.extra.items()})
+        found.update(self.measured())
+        return found
 
     def _evaluate(self, batch: Any) -> Any:
         with tape.no_grad():
             loss, outcome = self.objective(self.model, batch, self.precision)
-            self.losses.update(loss, weights=float(batch_size(batch)))
+            self.losses.update(loss, weights=self._weight_of(batch))
             self._measure(outcome)
         return self._left(outcome)
 
-    def predict(self, inputs: tuple[Any, ...]) -> Any:
-        """What the model says of inputs."""
+    def predict(self, inputs: tuple[Any, ...], given: Any = None) -> Any:
+        """What the model says of inputs, of a batch."""
         return self._run("evaluate predict", self._predict, *inputs)
 
     def _predict(self, *inputs: Any) -> Any:
@@ -341,7 +383,8 @@ def _write(tensors: Iterable[Tensor], values: list[Tensor]) -> None:
             x[...] = value
 
 
-def _detached(leaf: Any) -> Any:
+def detached(leaf: Any) -> Any:
+    """A leaf of a tree without its record."""
     return leaf.detach() if isinstance(leaf, Tensor) and leaf.requires_grad else leaf
 
 

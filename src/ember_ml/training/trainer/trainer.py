@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from ember_ml import ops, tree
 from ember_ml.backend.selection import use_backend
 from ember_ml.errors import DomainError, DTypeError
 from ember_ml.nn.module import Module, require_built
@@ -19,10 +18,13 @@ from ember_ml.training.callbacks.progress import ProgressBar
 from ember_ml.training.data.loader import DataLoader
 from ember_ml.training.history import History
 from ember_ml.training.metrics import Metric, get_metric
-from ember_ml.training.trainer import diagnosis
+from ember_ml.training.trainer import arguments, diagnosis, together
 from ember_ml.training.trainer.interrupts import Interrupts
-from ember_ml.training.trainer.objective import Loss, Objective, Step, batch_size
+from ember_ml.training.trainer.objective import Loss, Objective, Step
 from ember_ml.training.trainer.stepping import Done, Stepper
+
+if TYPE_CHECKING:
+    from ember_ml.distributed.strategy.base import Strategy
 
 __all__ = ["Trainer"]
 
@@ -39,7 +41,8 @@ class Trainer:
     MixedPrecision. `jit="auto"` compiles the step on JAX and
     MLX; random numbers are the same either way. `seed` is set when `fit` begins. With
     `check_finite`, a loss or gradient that is not finite raises NaNLossError, which says where it
-    arose, and the weights stay as they were.
+    arose, and the weights stay as they were. `strategy` spreads the run over processes: see
+    `em.distributed.strategy`.
 
     >>> from ember_ml import nn, training
     >>> ops.random.set_seed(0)
@@ -67,6 +70,7 @@ class Trainer:
         precision: Any = None,
         seed: int | None = None,
         check_finite: bool = True,
+        strategy: Strategy | None = None,
     ) -> None:
         if not isinstance(model, Module):
             raise DTypeError(f"Trainer takes a Module, not {type(model).__name__}")
@@ -75,10 +79,10 @@ class Trainer:
         if clip_norm is not None and not clip_norm > 0:
             raise DomainError(f"Trainer got clip_norm={clip_norm}; it is greater than 0")
         self.model = model
-        self.optimizer = _made(optimizer, model)
+        self.optimizer = arguments.made(optimizer, model)
         self.objective = Objective(loss, step)
-        self.metrics: list[Metric] = [get_metric(one) for one in _several(metrics)]
-        _require_names(self.metrics)
+        self.metrics: list[Metric] = [get_metric(one) for one in arguments.several(metrics)]
+        arguments.require_names(self.metrics)
         self.given_callbacks = list(callbacks)
         self.callbacks: list[Callback] = list(callbacks)
         self.accumulate = accumulate
@@ -88,7 +92,9 @@ class Trainer:
             precision = MixedPrecision(precision)
         self.precision = precision
         self.seed = seed
-        self.stepper = Stepper(
+        self.strategy = strategy
+        self.stepper: Stepper = together.stepper(
+            strategy,
             model,
             self.optimizer,
             self.objective,
@@ -98,6 +104,9 @@ class Trainer:
             precision,
             check_finite,
         )
+        self._together = together.Together(strategy)
+        # The batches of the next step, where they were fetched while the ranks spoke.
+        self._ahead: tuple[list[Any] | None] | None = None
         self.history = History()
         self.loader: Any = None
         # How far a run is: numbers from 1 on, of the epoch and step that run or ran last.
@@ -146,12 +155,16 @@ class Trainer:
                 random.set_seed(self.seed)
             self.loader = self._loader(data, batch_size, shuffle)
             held = None if validation is None else self._loader(validation, batch_size, False)
+            self._together.begin(self, self.loader, held)
+            self._together.enter(self)
             self._begin(epochs, verbose)
             path = self._resume_path(resume)
             if path is not None:
                 checkpointing.restore(self, path)
+                self.stepper.resumed()
                 self.resumed = True
             self._fit(held)
+            self._together.leave(self)
         return self.history
 
     def _begin(self, epochs: int, verbose: int) -> None:
@@ -165,6 +178,8 @@ class Trainer:
             self.callbacks.append(ProgressBar())
         elif not verbose:
             self.callbacks = [one for one in self.callbacks if not isinstance(one, ProgressBar)]
+        if not self._together.is_main:
+            self.callbacks = [one for one in self.callbacks if not one.main_only]
         self._begin_epoch()
         self.stepper.reset()
 
@@ -175,13 +190,13 @@ class Trainer:
                 self._call("on_fit_begin")
                 while self.epochs_done < self.epochs and not self._stop:
                     self._run_epoch(held, interrupts)
-                    if interrupts.came:
+                    if self._is_ending(interrupts) and self._together.interrupted:
                         self._interrupt()
         finally:
             self.model.train(is_training)
             self._call("on_fit_end")
         self.history.stopped = self._stop
-        if self.interrupted:
+        if self.interrupted and self._together.is_main:
             self._tell_interrupt()
 
     def _run_epoch(self, held: Any, interrupts: Interrupts) -> None:
@@ -194,22 +209,41 @@ class Trainer:
         self.model.train()
         self._call("on_epoch_begin")
         began, samples = time.perf_counter(), self._samples
-        batches = iter(self.loader)
+        batches = self._together.batches(self.loader)
+        groups = arguments.grouped(batches, self.accumulate)
+        is_ending = False
         try:
-            for group in _grouped(batches, self.accumulate):
+            while not is_ending and (group := self._next_group(groups)) is not None:
                 self._run_step(group)
-                if interrupts.came or self._stop:
-                    break
-            else:
-                interrupts = Interrupts()  # the epoch is whole: it ends as one
+                is_ending = self._is_ending(interrupts, groups)
         finally:
+            self._ahead = None
             close = getattr(batches, "close", None)
             if close is not None:
                 close()
-        if interrupts.came or self._stop:
-            return
-        seconds = time.perf_counter() - began
-        self._end_epoch(held, seconds, self._samples - samples)
+        if not is_ending:  # it ends as one, whatever comes from now on
+            seconds = time.perf_counter() - began
+            self._end_epoch(held, seconds, self._samples - samples)
+
+    def _next_group(self, groups: Iterator[list[Any]]) -> list[Any] | None:
+        if self._ahead is None:
+            return next(groups, None)
+        (group,), self._ahead = self._ahead, None
+        return group
+
+    def _is_ending(self, interrupts: Interrupts, groups: Iterator[list[Any]] | None = None) -> bool:
+        """Whether the run was stopped or interrupted, on any rank; the same on all."""
+        wait = self._together.ask(self._stop, interrupts.came)
+        place = None
+        if groups is not None and self._together.is_spread:
+            # The next batch comes while the ranks ask each other; it is given back if need be.
+            place = self.loader.place()
+            self._ahead = (next(groups, None),)
+        self._stop = wait()
+        is_ending = self._together.interrupted or bool(self._stop)
+        if is_ending and place is not None:
+            self.loader.go_back(place)
+        return is_ending
 
     def _run_step(self, group: list[Any]) -> None:
         self._call("on_step_begin")
@@ -221,7 +255,7 @@ class Trainer:
         self._batch += len(group)
         if not done.is_finite and self.stepper.check_finite:
             raise self._diagnosed(group, done, lr, before)
-        size = sum(batch_size(one) for one in group)
+        size = sum(self.stepper.size_of(one) for one in group)
         self._samples += size
         self._loss += done.loss * size
         for name, value in done.values.items():
@@ -230,6 +264,7 @@ class Trainer:
         if done.is_skipped:
             logs["skipped"] = 1.0
         self.history.add_step({"step": self.step, "epoch": self.epoch, **logs})
+        self._together.note(self.step)
         self._call("on_step_end", logs)
 
     def _end_epoch(self, held: Any, seconds: float, new: int) -> None:
@@ -246,6 +281,7 @@ class Trainer:
         logs["lr"] = float(getattr(self.optimizer, "lr", 0.0))
         logs["seconds"] = seconds
         logs["samples_per_second"] = new / max(seconds, 1e-9)
+        logs = self._together.first(logs)  # times differ between ranks
         self._observe(logs)
         self.epochs_done = self.epoch
         self._in_epoch = False
@@ -304,14 +340,15 @@ class Trainer:
         self, group: list[Any], done: Done, lr: float, before: Mapping[str, int]
     ) -> Exception:
         """The error of a step that was not finite; random numbers are drawn as in that step."""
+        self._together.leave(self)
         after = random.get_state()
         buffers = {name: x.copy() for name, x in self.model.named_buffers()}
         random.set_state(before)
         try:
-            return diagnosis.report(
+            found = diagnosis.report(
                 self.model,
                 self.objective,
-                group,
+                [self.stepper.raw(one) for one in group],
                 self.stepper._draws,
                 precision=self.precision,
                 loss=done.loss,
@@ -319,6 +356,7 @@ class Trainer:
                 batch=self._batch,
                 lr=lr,
             )
+            return self._together.worst(found)
         finally:
             random.set_state(after)
             for name, x in self.model.named_buffers():
@@ -337,7 +375,9 @@ class Trainer:
         ['loss', 'mae']
         """
         with use_backend(self.stepper.home.backend.name):
-            return self._evaluated(self._loader(data, batch_size, False))
+            loader = self._loader(data, batch_size, False)
+            self._together.join(self, loader)
+            return self._evaluated(loader)
 
     def _evaluated(self, loader: Any) -> dict[str, Any]:
         is_training = self.model.training
@@ -345,11 +385,9 @@ class Trainer:
         self.model.eval()
         self.stepper.reset()
         try:
-            for batch in loader:
+            for batch in self._together.batches(loader):
                 self.stepper.evaluate(batch)
-            found = {"loss": self.stepper.losses.compute()}
-            found.update({name: one.compute() for name, one in self.stepper.extra.items()})
-            found.update(self.stepper.measured())
+            found = self.stepper.evaluated()
         finally:
             self.model.train(is_training)
             for one, state in kept:
@@ -369,18 +407,20 @@ class Trainer:
         """
         is_training = self.model.training
         self.model.eval()
-        found = []
+        found, sizes = [], []
         try:
             with use_backend(self.stepper.home.backend.name):
-                for batch in self._loader(data, batch_size, False):
+                loader = self._loader(data, batch_size, False)
+                self._together.join(self, loader)
+                for given in self._together.batches(loader):
+                    batch = self.stepper.raw(given)
                     several = isinstance(batch, tuple | list)
                     inputs = tuple(batch) if several else (batch,)
-                    found.append(self.stepper.predict(inputs[:-1] if targets else inputs))
+                    found.append(self.stepper.predict(inputs[:-1] if targets else inputs, given))
+                    sizes.append(self.stepper.size_of(given))
                 if not found:
                     raise DomainError("Trainer.predict got data without any batch")
-                structure = tree.structure(found[0])
-                columns = zip(*[tree.leaves(one) for one in found], strict=True)
-                return tree.unflatten(structure, [ops.concat(list(c), axis=0) for c in columns])
+                return self._together.predicted(found, sizes)
         finally:
             self.model.train(is_training)
 
@@ -388,9 +428,7 @@ class Trainer:
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Save all that this run needs to go on; the file appears whole or not at all."""
-        from ember_ml import io
-
-        io.save(path, checkpointing.content(self))
+        checkpointing.save(self, path)
 
     def progress_state(self) -> dict[str, Any]:
         """How far the run is."""
@@ -415,14 +453,19 @@ class Trainer:
         self._loss, self._values = float(state["loss"]), dict(state["values"])
 
     def _resume_path(self, resume: str | os.PathLike[str] | bool | None) -> str | None:
+        saving = next((one for one in self.callbacks if isinstance(one, Checkpoint)), None)
+        if saving is not None and resume is not False and together.is_restarted():
+            # What a launcher has started again goes on from where it was, if it came that far.
+            found = checkpointing.newest_of_job(saving.directory, self)
+            if found is not None:
+                return found
         if resume is None or resume is False:
             return None
         if resume is not True:
-            return checkpointing.find(resume)
-        for one in self.callbacks:
-            if isinstance(one, Checkpoint):
-                return latest(one.directory)
-        raise DomainError("Trainer.fit(resume=True) needs a Checkpoint among the callbacks")
+            return checkpointing.find(resume, self)
+        if saving is None:
+            raise DomainError("Trainer.fit(resume=True) needs a Checkpoint among the callbacks")
+        return checkpointing.newest(saving.directory, self)
 
     # --- What callbacks ask ---------------------------------------------------------------------
 
@@ -440,8 +483,8 @@ class Trainer:
         return self.stepper.traces
 
     def running_metrics(self) -> dict[str, Any]:
-        """The metrics of this epoch so far."""
-        return self.stepper.measured()
+        """The metrics of this epoch so far, of what this process has seen."""
+        return self.stepper.measured_here()
 
     def _call(self, moment: str, *args: Any) -> None:
         for one in self.callbacks:
@@ -453,43 +496,3 @@ class Trainer:
         backend = self.stepper.home.backend.name
         numbered = hasattr(data, "__getitem__") and hasattr(data, "__len__")
         return DataLoader(data, size, shuffle=shuffle and numbered, backend=backend)
-
-
-def _grouped(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:
-    group: list[Any] = []
-    for batch in batches:
-        group.append(batch)
-        if len(group) == count:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def _made(optimizer: Any, model: Module) -> Any:
-    """An optimizer as it is, or made for the model by its name or class."""
-    if hasattr(optimizer, "update"):
-        if not isinstance(optimizer, type):
-            return optimizer
-    elif isinstance(optimizer, str):
-        from ember_ml.training import get_optimizer
-
-        return get_optimizer(optimizer, model)
-    if callable(optimizer):
-        return optimizer(model)
-    raise DTypeError(
-        f"Trainer takes an optimizer, its name or its class, not {type(optimizer).__name__}"
-    )
-
-
-def _several(metrics: Any) -> list[Any]:
-    return [metrics] if isinstance(metrics, str | Metric) else list(metrics)
-
-
-def _require_names(metrics: Sequence[Metric]) -> None:
-    names = [one.name for one in metrics]
-    for name in names:
-        if names.count(name) > 1 or name == "loss":
-            raise DomainError(
-                f"Trainer got two metrics of the name '{name}'; give one of them another by name="
-            )

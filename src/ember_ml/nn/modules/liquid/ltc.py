@@ -172,8 +172,7 @@ def _begin(name: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def _mapped(cell: LTCCell, prefix: str, x: Tensor) -> Tensor:
-    own = cell.__dict__
-    scale, shift = own.get(prefix + "w"), own.get(prefix + "b")
+    scale, shift = getattr(cell, prefix + "w", None), getattr(cell, prefix + "b", None)
     if scale is not None:
         x = x * scale
     return x if shift is None else x + shift
