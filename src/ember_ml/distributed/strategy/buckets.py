@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml import dtypes, ops, tree
-from ember_ml.autodiff import backward, gradients, runs
+from ember_ml.autodiff import backward, runs
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.distributed.communicator import Communicator, Pending
 from ember_ml.tensor.core import GradTensor, Tensor, fill
@@ -115,40 +115,20 @@ class Buckets:
 
     # --- A step -----------------------------------------------------------------------------
 
-    def value_and_grad(
+    def pulled(
         self,
-        loss_of: Callable[[Any], Any],
-        numbers_of: Callable[[], Sequence[Tensor]],
-        model: Any,
-    ) -> tuple[Any, Any, list[Tensor]]:
-        """`(value, gradients, numbers)`, where gradients and numbers are summed over ranks.
-
-        `numbers_of()` is asked after the forward pass.
-        """
-        gone = self._is_filled = False
-
-        def pull(
-            results: Sequence[Tensor],
-            seeds: Sequence[Tensor],
-            inputs: Sequence[Tensor],
-            *,
-            create: bool = False,
-        ) -> list[Tensor | None]:
-            nonlocal gone
-            if create or len(inputs) != len(self.specs):
-                return runs.pulled(results, seeds, inputs, create=create)
-            gone = True
-            self._begin(numbers_of())
-            if self._by_hooks:
-                return self._pulled_by_hooks(results, seeds, inputs)
-            return self._pulled_on_tape(results, seeds, inputs)
-
-        value, grads = gradients.value_and_grad_by(pull, loss_of, model)
-        if not gone:
-            return value, *summed_tree(self.communicator, grads, numbers_of())
-        leaves, structure = tree.flatten(grads)
-        found, numbers = self._end(leaves)
-        return value, tree.unflatten(structure, found), numbers
+        results: Sequence[Tensor],
+        seeds: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        numbers: Sequence[Tensor],
+    ) -> tuple[list[Tensor | None], list[Tensor]]:
+        """As `runs.pulled`: gradients of inputs, and numbers, summed over ranks."""
+        self._begin(numbers)
+        pull = self._pulled_by_hooks if self._by_hooks else self._pulled_on_tape
+        own = pull(results, seeds, inputs)
+        found, totals = self._end(inputs)
+        whole = [None if g is None else x for g, x in zip(own, found, strict=True)]
+        return whole, totals
 
     def sum(
         self, leaves: Sequence[Tensor], numbers: Sequence[Tensor]
@@ -158,6 +138,10 @@ class Buckets:
         for place in reversed(range(len(leaves))):
             self._put(place, leaves[place].native)
         return self._end(leaves)
+
+    def forget(self) -> None:
+        """What the memory has is not of this step."""
+        self._is_filled = False
 
     def _begin(self, numbers: Sequence[Tensor]) -> None:
         self._next = 0

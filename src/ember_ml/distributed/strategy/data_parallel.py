@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from ember_ml import ops, tree
-from ember_ml.autodiff import gradients, tape
+from ember_ml import ops
+from ember_ml.autodiff import gradients, runs, tape
 from ember_ml.autodiff.compiling import draws
 from ember_ml.distributed.communicator import Communicator
 from ember_ml.distributed.strategy import beginning, buckets, exchange
@@ -100,24 +100,37 @@ class DataParallelStrategy(Strategy):
             loss, outcome = seen
             return _weighted([loss, *outcome.values.values()], share)
 
-        leaves = tree.leaves(model)
-        spec = leaves[0]._spec
-        if spec.backend.name in buckets.FLAT and not spec.backend.is_traced(leaves[0].native):
-            reducer = self._reducer(leaves)
-            (scaled, aux), grads, found = reducer.value_and_grad(part_of, numbers, model)
+        if self._has_memory(share):
+            totals: list[Tensor] = []
+            if self._buckets is not None:
+                self._buckets.forget()
+
+            def pull(results: Any, seeds: Any, inputs: Any, *, create: bool = False) -> Any:
+                if create:
+                    return runs.pulled(results, seeds, inputs, create=True)
+                found, totals[:] = self._reducer(inputs).pulled(results, seeds, inputs, numbers())
+                return found
+
+            (scaled, aux), grads = gradients.value_and_grad_by(pull, part_of, model)
         else:
             (scaled, aux), grads = gradients.value_and_grad(part_of, has_aux=True)(model)
+            totals = []
+        if not totals:
             seen[:] = aux  # an engine's own transform has other arrays within
-            grads, found = buckets.summed_tree(self.communicator, grads, numbers())
-        values = dict(zip(aux[1].values, found[1:], strict=True))
-        return (scaled, (found[0], aux[1]._replace(values=values))), grads
+            grads, totals = buckets.summed_tree(self.communicator, grads, numbers())
+        values = dict(zip(aux[1].values, totals[1:], strict=True))
+        return (scaled, (totals[0], aux[1]._replace(values=values))), grads
+
+    def _has_memory(self, x: Tensor) -> bool:
+        """Whether arrays are memory here, and no part of a trace."""
+        backend = x._spec.backend
+        return backend.name in buckets.FLAT and not backend.is_traced(x.native)
 
     def sum(self, tensors: Sequence[Tensor], numbers: Sequence[Tensor]) -> Any:
         """Gradients, as a list, and numbers: summed over ranks."""
         if self.num_devices == 1:
             return list(tensors), list(numbers)
-        backend = tensors[0]._spec.backend
-        if backend.name in buckets.FLAT and not backend.is_traced(tensors[0].native):
+        if self._has_memory(tensors[0]):
             return self._reducer(tensors).sum(tensors, numbers)
         found = buckets.summed(self.communicator, [*tensors, *numbers])
         return found[: len(tensors)], found[len(tensors) :]
