@@ -15,6 +15,7 @@ from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack
 from ember_ml.backend.compiling import READ
 from ember_ml.backend.contract import NativeArray
+from ember_ml.backend.jax import ranks
 from ember_ml.errors import CopyError, TraceError
 
 __all__ = ["share", "take", "to_numpy"]
@@ -57,8 +58,15 @@ def to_numpy(native: NativeArray, copy: bool | None) -> np.ndarray[Any, Any]:
     if isinstance(native, Tracer):
         raise TraceError(f"{READ}; jax.jit, jax.grad or jax.vmap traces it")
     permuted = native.ndim > 1 and _is_permuted(native) and _on_host(native)
-    # NumPy would copy what does not lie in C order.
-    array = dlpack.to_numpy(native) if permuted else np.asarray(native)
+    try:
+        # NumPy would copy what does not lie in C order.
+        array = dlpack.to_numpy(native) if permuted else np.asarray(native)
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        # A program runs on after the call: that a peer was lost may be known only here.
+        loss = ranks.as_loss(error) if ranks.current() is not None else None
+        if loss is None:
+            raise
+        raise loss from error
     if copy:
         return aligned.copy(array)
     if copy is False and not _on_host(native):

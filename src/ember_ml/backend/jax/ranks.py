@@ -73,7 +73,11 @@ def bound() -> bool:
 def as_loss(error: Exception) -> CommunicationError | None:
     """The error of a peer that is gone, where JAX's says that."""
     text = str(error).lower()
-    if not isinstance(error, jax.errors.JaxRuntimeError) or not any(w in text for w in _LOSSES):
+    # Where JAX calls a program that it has called before, its errors are ValueErrors.
+    is_theirs = isinstance(error, jax.errors.JaxRuntimeError) or (
+        isinstance(error, ValueError) and ("gloo " in text or "nccl " in text)
+    )
+    if not is_theirs or not any(word in text for word in _LOSSES):
         return None
     return CommunicationError(f"another rank is gone or does not answer ({error})")
 
@@ -170,7 +174,7 @@ class SpreadProgram:
     def _started(self, program: Any, natives: Sequence[Any]) -> list[Any]:
         try:
             return self._ranks.run(program, natives)
-        except jax.errors.JaxRuntimeError as error:
+        except (jax.errors.JaxRuntimeError, ValueError) as error:
             loss = as_loss(error)
             if loss is None:
                 raise

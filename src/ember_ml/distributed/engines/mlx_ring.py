@@ -2,7 +2,8 @@
 
 MLX is lazy, and ranks must do things in one order: what is called outside of em.jit is computed
 before the call ends. A rank that is stopped, not dead, makes the others wait without an end: the
-watch of `ember launch` ends such a job.
+watch of `ember launch` ends such a job. Inside of em.jit, MLX runs a graph in an order of its own,
+so all ranks must trace the same graph: what differs between them comes in as an argument.
 """
 
 from __future__ import annotations
