@@ -71,7 +71,9 @@ def main():
         begin()
         while not came:
             work(1)
+        time.sleep(0.5 * rank)  # a rank that has ended does not hurry the others
         print("saved")
+        sys.exit(rank == 0 and sys.argv[2:] == ["coded"])
     elif what == "ends":
         begin()
         work()
@@ -193,12 +195,19 @@ def test_a_job_is_started_again_on_fresh_ports(folder: Path) -> None:
     assert "killed by SIGABRT" in _flat(job)
 
 
-def test_a_signal_reaches_all_ranks_and_a_second_one_kills(folder: Path) -> None:
+def test_a_signal_reaches_all_ranks_and_a_second_one_kills(folder: Path, tmp_path: Path) -> None:
+    coded_in = tmp_path
+    (coded_in / "job.py").write_text(SCRIPT)
     with (
         Launch(["-n", 2, "job.py", "saves"], folder) as saving,
         Launch(["-n", 2, "job.py", "ends"], folder) as ending,
         Launch(["-n", 2, "job.py", "stays"], folder) as staying,
+        Launch(["-n", 2, "--grace", 0.1, "job.py", "saves", "coded"], coded_in) as coded,
     ):
+        coded.until(lambda: at_work(coded_in, "saves", 2))
+        coded.send(signal.SIGINT)
+        assert coded.wait() == 128 + signal.SIGINT, coded.told()
+        assert sorted(coded.out.splitlines()) == ["[rank 0] saved", "[rank 1] saved"]
         saving.until(lambda: at_work(folder, "saves", 2))
         saving.send(signal.SIGTERM)
         assert saving.wait() == 0, saving.told()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from ember_ml.distributed import World
-from ember_ml.distributed.launching import beats, report
+from ember_ml.distributed.launching import beats, mpi, report
 from ember_ml.distributed.launching.addresses import Endpoint, interface_of, own_address
 from ember_ml.distributed.launching.control import Listener, Peer, connect
 from ember_ml.distributed.launching.environment import surroundings
@@ -22,7 +23,7 @@ from ember_ml.distributed.launching.output import LONGEST, Relay, Screen, printa
 from ember_ml.distributed.launching.ranks import RankState, cause_of, signal_name
 from ember_ml.distributed.launching.worker import follows
 from ember_ml.distributed.world import free_ports
-from ember_ml.errors import CommunicationError, DomainError
+from ember_ml.errors import BackendUnavailableError, CommunicationError, DomainError
 
 # --- What surrounds a process ---------------------------------------------------------------------
 
@@ -266,6 +267,25 @@ def test_the_report_names_rank_place_and_error() -> None:
     assert "Traceback ValueError: :b: x" in text
     assert "0 a 10 ended by the launcher because of it 7 train.py:3 in main" in text
     assert "\x1b[2J" not in out.getvalue()
+
+
+def test_numpy_without_torch_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    there: set[str] = set()
+    monkeypatch.setattr(mpi, "find_spec", lambda name: name if name in there else None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert mpi.is_needed("numpy")
+    assert not mpi.is_needed("mlx")
+    with pytest.raises(BackendUnavailableError, match="pip install mpi4py mpich"):
+        mpi.require(1)
+    there.add("mpi4py")
+    with pytest.raises(BackendUnavailableError, match="mpiexec is not installed"):
+        mpi.require(1)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    mpi.require(1)
+    with pytest.raises(DomainError, match="mpiexec -n 8 -hosts a,b ember launch"):
+        mpi.require(2)
+    there.add("torch")
+    assert not mpi.is_needed("numpy")
 
 
 # --- Output ---------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class _Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         place = 0
         while place < len(args) and args[place].startswith("-") and args[place] != "--":
-            if args[place] == "-m":
+            if args[place] in ("-m", "--module"):
                 args = [*args[: place + 2], "--", *args[place + 2 :]]
                 break
             is_flag = args[place] == "--help" or "=" in args[place]
@@ -38,7 +38,7 @@ class _Command(TyperCommand):
 def launch(
     program: Annotated[
         list[str] | None,
-        typer.Argument(help="The script and its arguments.", metavar="SCRIPT [ARGS]..."),
+        typer.Argument(help="The script and its arguments.", metavar="SCRIPT [ARGS]"),
     ] = None,
     processes: Annotated[
         int | None, typer.Option("-n", "--nproc", help="Processes on this machine.")

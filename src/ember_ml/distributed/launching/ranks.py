@@ -61,11 +61,10 @@ class RankState:
 
     @property
     def is_interrupted(self) -> bool:
-        """It ended as programs do after Ctrl-C or SIGTERM."""
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        """It ended as programs do after Ctrl-C or SIGTERM: by that, or with a code of their own."""
         if self.ending == "signal":
-            return self.code in numbers
-        return self.code in [128 + one for one in numbers]
+            return self.code in (signal.SIGINT, signal.SIGTERM)
+        return self.ending in ("", "exit") and not self.error
 
     @property
     def exit_code(self) -> int:
