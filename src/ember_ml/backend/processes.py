@@ -86,11 +86,12 @@ def _listen_at(address: str) -> None:
     if not address:
         return
     from functools import partial
+    from importlib import import_module
 
     from jax._src import xla_bridge
-    from jaxlib import _jax
 
-    made: Any = _jax.make_gloo_tcp_collectives(distributed_client=_client(), hostname=address)
+    library: Any = import_module("jaxlib._jax")  # a module without types, in C++
+    made = library.make_gloo_tcp_collectives(distributed_client=_client(), hostname=address)
     xla_bridge.register_backend_factory(
         "cpu", partial(xla_bridge.make_cpu_client, made), priority=0, fail_quietly=False
     )

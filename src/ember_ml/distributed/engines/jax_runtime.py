@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.core import Tracer
+from jax.core import Tracer, eval_context
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
@@ -116,7 +116,7 @@ class JaxCommunicator(Communicator):
 
     def run(self, kind: str, native: NativeArray, option: int = 0) -> NativeArray:
         """Run a collective of arrays that have values; to its end, so that errors belong to it."""
-        with jax.core.eval_context():
+        with eval_context():
             found = self._ranks.run(self._program(kind, option), [native])[0]
             return found.block_until_ready()
 

@@ -27,6 +27,7 @@ def require_names(word: str, names: Sequence[str] | None) -> None:
 
 def axes_of(name: str, axes: Any) -> list[tuple[int, str]]:
     """The axes of an input whose sizes have names, with these."""
+    pairs: list[tuple[Any, Any]]
     if isinstance(axes, Mapping):
         pairs = list(axes.items())
     elif isinstance(axes, str) or not isinstance(axes, Sequence):
