@@ -37,6 +37,8 @@ bench: $(VENV)/.dev  ## measure calls, storage, files, moves and memory
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/autodiff.py
 	$(BIN)/python benchmarks/nn.py
+	$(BIN)/python benchmarks/webnn.py
+	$(BIN)/python benchmarks/distributed.py
 
 docs: $(VENV)/.dev  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
