@@ -239,9 +239,9 @@ def _length_of_program(steps: int, monkeypatch: pytest.MonkeyPatch) -> int:
     lengths: list[int] = []
     make = jax.make_jaxpr
 
-    def made(function: Any) -> Callable[..., Any]:
+    def made(function: Any, **options: Any) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
-            program = make(function)(*args)
+            program = make(function, **options)(*args)
             lengths.append(len(str(program).splitlines()))
             return program
 
