@@ -8,7 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 import ember_ml as em
+from ember_ml import compiled
 from ember_ml.backend import selection
+
+if compiled.stale():
+    pytest.exit(f"compiled from older sources: {', '.join(compiled.stale())}; run `make build`", 4)
 
 BACKENDS = ("numpy", "torch", "jax", "mlx")
 # JAX keeps every program that it compiles, and these tests make thousands of small ones.

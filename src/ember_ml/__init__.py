@@ -3,6 +3,9 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from ember_ml import compiled  # the first: it decides in which form the core is imported
+
+# isort: split
 from ember_ml import backend, dtypes, errors, typing
 from ember_ml.backend import (
     auto_select_backend,
@@ -109,6 +112,8 @@ if _TYPE_CHECKING:
     )
     from ember_ml.graph import Graph, export, load_onnx
     from ember_ml.io import load, save
+
+compiled.show_sources()
 
 __version__ = "0.1.0"
 

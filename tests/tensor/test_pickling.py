@@ -15,6 +15,7 @@ import pytest
 import ember_ml as em
 from ember_ml import dtypes, ops
 from ember_ml.backend import selection
+from ember_ml.tensor.cell import new
 from ember_ml.tensor.core import GradTensor
 
 
@@ -47,7 +48,7 @@ def test_state(backend: str) -> None:
         "backend": backend,
         "requires_grad": False,
     }
-    y = object.__new__(em.Tensor)
+    y = new(em.Tensor)
     y.__setstate__(state)
     assert (y.backend, y.dtype, y.tolist()) == (backend, "float32", [[1.0, 3.0], [2.0, 4.0]])
     y[0, 0] = 9.0  # memory of its own
@@ -67,7 +68,7 @@ def test_tensors_that_need_gradients(backend: str) -> None:
             assert all(z.native.is_leaf and z.native.requires_grad for z in again)
     assert type(copy.copy(x)) is GradTensor
     with pytest.raises(em.DomainError, match="requires_grad=True"):
-        object.__new__(em.Tensor).__setstate__(x.__getstate__())
+        new(em.Tensor).__setstate__(x.__getstate__())
 
 
 def test_what_is_shared_in_a_tree_stays_shared() -> None:
@@ -144,8 +145,8 @@ def test_an_unknown_backend_or_device() -> None:
         ({"device": "cuda:7"}, em.DeviceError, "device 'cuda:7' of backend 'numpy'"),
     ):
         with pytest.raises(error, match=rf"{said}.*unpickle_to"):
-            object.__new__(em.Tensor).__setstate__({**state, **change})
-        x = object.__new__(em.Tensor)
+            new(em.Tensor).__setstate__({**state, **change})
+        x = new(em.Tensor)
         with em.io.unpickle_to("numpy"):
             x.__setstate__({**state, **change})
         assert (x.device, x.tolist()) == ("cpu", [1.0, 1.0])

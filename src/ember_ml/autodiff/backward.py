@@ -23,6 +23,7 @@ from ember_ml.backend.gradients import FREED
 from ember_ml.backend.numpy.kernels import quiet
 from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
+from ember_ml.tensor.cell import new
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 
 __all__ = ["Mold", "leaves_of", "pull_back", "reaches_beyond", "settle"]
@@ -385,7 +386,7 @@ def _one_of(node: Node, place: int, create: bool) -> Tensor | Mold:
 
 
 def _connected(native: Any, spec: Any, node: Any) -> Tensor:
-    out = object.__new__(GradTensor)
+    out = new(GradTensor)
     out.native = native
     out._spec = spec
     out._node = node

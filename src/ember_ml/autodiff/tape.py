@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ember_ml.backend import selection, writes
 from ember_ml.backend.contract import NativeArray, Spec
-from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, fill_grad
+from ember_ml.tensor.core import GradTensor, Tensor, blank, blank_grad, fill, fill_grad
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -182,7 +182,6 @@ class KeptPart(Part):
 # Allocations on the way of every op: called quickest through a partial.
 _blank_node: Final[Callable[[], Node]] = partial(object.__new__, Node)
 _blank_leaf: Final[Callable[[], Leaf]] = partial(object.__new__, Leaf)
-_blank_grad: Final[Callable[[], GradTensor]] = partial(object.__new__, GradTensor)
 
 
 def constant(x: Tensor) -> Tensor:
@@ -201,7 +200,7 @@ def alias(native: NativeArray, spec: Spec) -> Tensor:
     node.parents = ()
     node.grad = None
     _WRITES.watching = True
-    out = _blank_grad()
+    out = blank_grad()
     out.native = native
     out._spec = spec
     out._node = node
@@ -210,7 +209,7 @@ def alias(native: NativeArray, spec: Spec) -> Tensor:
 
 def leaf(native: NativeArray, spec: Spec) -> Tensor:
     """A GradTensor around a native array, in which gradients end."""
-    out = _blank_grad()
+    out = blank_grad()
     out.native = native
     out._spec = spec
     out._node = Leaf()
@@ -222,7 +221,7 @@ def _as_torch_says(native: NativeArray, spec: Spec) -> Tensor:
     needed = native.requires_grad
     if needed and _BLOCKS.open and not _RECORDING.get():  # in a task: see set_grad_enabled
         native, needed = spec.backend.detach(native), False
-    out = _blank_grad() if needed else blank()
+    out = blank_grad() if needed else blank()
     out.native = native
     out._spec = spec
     return out
@@ -253,7 +252,7 @@ def recorded_one(
         spec,
         _WRITES.serial,
     )
-    out = _blank_grad()
+    out = blank_grad()
     out.native = native
     out._spec = spec
     out._node = node
@@ -286,7 +285,7 @@ def recorded_pair(name: str, native: NativeArray, spec: Spec, x1: Tensor, x2: Te
         spec,
         _WRITES.serial,
     )
-    out = _blank_grad()
+    out = blank_grad()
     out.native = native
     out._spec = spec
     out._node = node
@@ -311,7 +310,7 @@ def recorded(
     if not _RECORDING.get() or not spec.inexact:
         return fill(native, spec)
     rule = RULES.get(name) or _rule(name)
-    out = _blank_grad()
+    out = blank_grad()
     out.native = native
     out._spec = spec
     out._node = (KEEPER.get() or Node)(

@@ -14,7 +14,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from math import copysign
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -25,154 +24,15 @@ from ember_ml.backend import aligned, checks, dlpack
 from ember_ml.backend.compiling import Compiler
 from ember_ml.backend.control import Control
 from ember_ml.backend.gradients import Gradients
+from ember_ml.backend.namespaces import Kernels
+from ember_ml.backend.spec import Entry, Kernel, NativeArray, Spec
 from ember_ml.dtypes import DType
-from ember_ml.errors import CopyError, DeviceError, DomainError, DTypeError, UnsupportedOpError
+from ember_ml.errors import CopyError, DeviceError, DTypeError, UnsupportedOpError
 
 if TYPE_CHECKING:
     from ember_ml.tensor.layout import Layout
 
 __all__ = ["Backend", "Entry", "Kernel", "Kernels", "NativeArray", "Spec", "host_memory"]
-
-# The array of an engine. Engines share no base class, so this is the boundary of static typing.
-NativeArray = Any
-Kernel = Callable[..., NativeArray]
-# A settled kernel with the spec of what it returns.
-Entry = tuple[Kernel, "Spec"]
-
-_SCALARS_KEPT = 512
-_WEAK: Final[dict[str, frozenset[type]]] = {
-    "bool": frozenset((bool,)),
-    "signed integer": frozenset((bool, int)),
-    "unsigned integer": frozenset((bool, int)),
-    "real floating": frozenset((bool, int, float)),
-    "complex floating": frozenset((bool, int, float, complex)),
-}
-
-
-class Spec:
-    """Where and what a tensor is: its backend, device and dtype, as one shared object.
-
-    Two tensors that agree in all three hold the same Spec, so that the fast path of every op
-    asks one question. `kernels` maps op names to what runs for tensors of this spec, and `whole`
-    those of reductions to what runs where all axes are reduced.
-    """
-
-    __slots__ = (
-        "_scalars",
-        "backend",
-        "bound",
-        "device",
-        "dtype",
-        "floating",
-        "inexact",
-        "kernels",
-        "native_type",
-        "records",
-        "settles",
-        "weak",
-        "whole",
-    )
-
-    def __init__(self, backend: Backend, dtype: DType, device: str) -> None:
-        self.backend: Final = backend
-        self.dtype: Final = dtype
-        self.device: Final = device
-        self.native_type: Final[type] = backend.native_type
-        self.settles: Final = backend.settles
-        self.records: Final = backend.records
-        self.kernels: Final[dict[str, Entry]] = {}
-        self.whole: Final[dict[str, Entry]] = {}
-        self.bound: Final = Bound(self)
-        self.floating: Final = dtype.is_floating
-        self.inexact: Final = dtype.is_inexact
-        # The Python scalars that take this dtype beside a tensor of it, instead of changing it.
-        self.weak: Final[frozenset[type]] = _WEAK[dtype.kind]
-        self._scalars: Final[dict[object, NativeArray]] = {}
-
-    def __repr__(self) -> str:
-        return f"Spec({self.backend.name}, {self.dtype}, {self.device})"
-
-    def with_dtype(self, dtype: DType) -> Spec:
-        """The spec of the same backend and device with another dtype."""
-        return self if dtype is self.dtype else self.backend.spec(dtype, self.device)
-
-    def scalar(self, value: object) -> NativeArray:
-        """A 0-d native array of this spec for a Python number; recent ones are kept.
-
-        Callers must only read it.
-        """
-        # 0.0 and -0.0 are equal but not the same: zeros are told apart by their sign.
-        key = value or (_zero_key(value) if type(value) is float else repr(value))
-        found = self._scalars.get(key)
-        if found is None:
-            found = self.backend.scalar(self._checked(value), self)
-            if len(self._scalars) >= _SCALARS_KEPT:
-                self._scalars.clear()
-            self._scalars[key] = found
-        return found
-
-    def _checked(self, value: object) -> object:
-        if self.dtype.is_integer and isinstance(value, int) and not dtypes.fits(value, self.dtype):
-            raise DomainError(f"{value} is out of the range of {self.dtype}")
-        return value
-
-
-class Bound:
-    """The kernels of a spec as a namespace: `spec.bound.add(a, b)` on native arrays of it."""
-
-    def __init__(self, spec: Spec) -> None:
-        self._spec = spec
-
-    def __getattr__(self, name: str) -> Kernel:
-        kernel, _ = self._spec.backend.entry(self._spec, name)
-        setattr(self, name, kernel)  # found at once from now on
-        return kernel
-
-
-def _zero_key(zero: float) -> str:
-    return "-0.0" if copysign(1.0, zero) < 0 else "0.0"
-
-
-class Kernels:
-    """The settled kernels of a backend as a namespace over native arrays, for portable kernels.
-
-    `xp.add(a, b)` runs the kernel that is settled for the dtype of `a`.
-    """
-
-    def __init__(self, backend: Backend, chapter: str = "") -> None:
-        self._backend = backend
-        self._chapter = chapter
-
-    def __getattr__(self, name: str) -> Kernel:
-        if name in ("linalg", "fft") and not self._chapter:  # fft.fft is a kernel
-            namespace = Kernels(self._backend, name + ".")
-            setattr(self, name, namespace)
-            return namespace  # type: ignore[return-value]  # a namespace of kernels, not a kernel
-        backend, full = self._backend, self._chapter + name
-
-        def kernel(x: NativeArray, *options: Any, **named: Any) -> NativeArray:
-            first = x[0] if isinstance(x, list | tuple) else x
-            return backend.entry(backend.spec_of(first), full)[0](x, *options, **named)
-
-        setattr(self, name, kernel)
-        return kernel
-
-    def cast(self, x: NativeArray, dtype: DType) -> NativeArray:
-        """`x` with another dtype."""
-        return self._backend.cast(x, dtype)
-
-    def dtype(self, x: NativeArray) -> DType:
-        """The dtype of a native array."""
-        return self._backend.dtype_of(x)
-
-    def full(self, shape: tuple[int, ...], value: object, like: NativeArray) -> NativeArray:
-        """A constant array of the dtype and device of `like`."""
-        return self._backend.full(shape, value, self._backend.spec_of(like))
-
-    def host(self, array: np.ndarray[Any, Any], like: NativeArray) -> NativeArray:
-        """A NumPy array of any dtype as a native array beside `like`."""
-        spec = self._backend.spec(dtypes.to_dtype(array.dtype), self._backend.device_of(like))
-        return self._backend.from_numpy(array, spec)
 
 
 class Backend(ABC):

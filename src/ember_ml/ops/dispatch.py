@@ -3,11 +3,14 @@
 The fast path is short: the same class and the same spec, call the kernel, fill a slotted object.
 Whatever differs (Python scalars, lists, native arrays, mixed dtypes, gradients) takes the long
 way below it. Errors are explained after a failure, not looked for before success.
+
+This is a file of the compiled core (ember_ml/compiled.py). What comes from outside is `Any`, and a
+tensor whose class is known is a `Cell`: then its fields are read without asking.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +22,11 @@ from ember_ml.errors import BackendMismatchError, DeviceError
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import REGISTRY
 from ember_ml.tensor import convert, families, homes, writing
-from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, like
+from ember_ml.tensor.cell import Cell
+from ember_ml.tensor.core import GradTensor, Tensor, like
+
+# isort: split
+from ember_ml.tensor.cell import blank, fill  # after core, which sets `blank`
 
 __all__ = [
     "aligned",
@@ -38,30 +45,34 @@ __all__ = [
     "unary",
 ]
 
-_SCALARS = (bool, int, float, complex)
+# Constants, which compiled code holds at hand; names of another module it would look up.
+_PLAIN: Final[Any] = Tensor
+_GRAD: Final[Any] = GradTensor
+_SCALARS: Final = (bool, int, float, complex)
 # NumPy's scalars count as numbers here: clients mix them freely with tensors.
-_WEAK = (*_SCALARS, np.generic)
-_READ = (Tensor, *_WEAK)
-_TENSORS = frozenset((Tensor, GradTensor))
+_WEAK: Final = (*_SCALARS, np.generic)
+_READ: Final = (Tensor, *_WEAK)
+_TENSORS: Final = frozenset((Tensor, GradTensor))
 # Ops whose gradients need no values of their operands.
-_LINEAR = frozenset(("add", "subtract"))
+_LINEAR: Final = frozenset(("add", "subtract"))
 
 
-def unary(name: str, x: object) -> Tensor:
+def unary(name: str, x: Any) -> Tensor:
     """Run a one-operand op."""
-    if type(x) is not Tensor:
-        if type(x) is GradTensor:
+    if type(x) is not _PLAIN:
+        if type(x) is _GRAD:
             return _unary_recorded(name, x)
         x = convert.to_tensor(x)
-        if type(x) is not Tensor:
+        if type(x) is not _PLAIN:
             return call(name, x)
-    spec = x._spec
+    operand: Cell = x
+    spec = operand._spec
     try:
         kernel, result = spec.kernels[name]
     except KeyError:
         kernel, result = spec.backend.entry(spec, name)
     try:
-        native = kernel(x.native)
+        native = kernel(operand.native)
     except Exception as error:
         raise explain(name, error, (x,)) from error
     if result.settles and type(native) is not result.native_type:
@@ -69,17 +80,18 @@ def unary(name: str, x: object) -> Tensor:
     out = blank()
     out.native = native
     out._spec = result
-    return out
+    return out  # type: ignore[return-value]  # a Tensor, which Cell cannot name
 
 
-def _unary_recorded(name: str, x: Tensor) -> Tensor:
-    spec = x._spec
+def _unary_recorded(name: str, x: Any) -> Tensor:
+    operand: Cell = x
+    spec = operand._spec
     try:
         kernel, result = spec.kernels[name]
     except KeyError:
         kernel, result = spec.backend.entry(spec, name)
     try:
-        native = kernel(x.native)
+        native = kernel(operand.native)
     except Exception as error:
         raise explain(name, error, (x,)) from error
     if result.settles and type(native) is not result.native_type:
@@ -87,17 +99,19 @@ def _unary_recorded(name: str, x: Tensor) -> Tensor:
     return recorded_one(name, native, result, x, ())
 
 
-def binary(name: str, x1: object, x2: object) -> Tensor:
+def binary(name: str, x1: Any, x2: Any) -> Tensor:
     """Run a two-operand op with broadcasting and promotion."""
-    if type(x1) is Tensor and type(x2) is Tensor:
-        spec = x1._spec
-        if spec is x2._spec:
+    if type(x1) is _PLAIN and type(x2) is _PLAIN:
+        first: Cell = x1
+        second: Cell = x2
+        spec = first._spec
+        if spec is second._spec:
             try:
                 kernel, result = spec.kernels[name]
             except KeyError:
                 kernel, result = spec.backend.entry(spec, name)
             try:
-                native = kernel(x1.native, x2.native)
+                native = kernel(first.native, second.native)
             except Exception as error:
                 raise explain(name, error, (x1, x2)) from error
             if result.settles and type(native) is not result.native_type:
@@ -105,32 +119,34 @@ def binary(name: str, x1: object, x2: object) -> Tensor:
             out = blank()
             out.native = native
             out._spec = result
-            return out
-    elif type(x1) is Tensor:
+            return out  # type: ignore[return-value]  # a Tensor, which Cell cannot name
+    elif type(x1) is _PLAIN:
         spec = x1._spec
         if type(x2) in spec.weak:
             return _binary_same(name, spec, x1.native, spec.scalar(x2), (x1, x2))
-        if type(x2) is GradTensor and x2._spec is spec:
+        if type(x2) is _GRAD and x2._spec is spec:
             return _binary_recorded(name, x1, x2, spec)
-    elif type(x2) is Tensor:
+    elif type(x2) is _PLAIN:
         spec = x2._spec
         if type(x1) in spec.weak:
             return _binary_same(name, spec, spec.scalar(x1), x2.native, (x1, x2))
-        if type(x1) is GradTensor and x1._spec is spec:
+        if type(x1) is _GRAD and x1._spec is spec:
             return _binary_recorded(name, x1, x2, spec)
-    elif type(x1) is GradTensor and type(x2) is GradTensor and x1._spec is x2._spec:
+    elif type(x1) is _GRAD and type(x2) is _GRAD and x1._spec is x2._spec:
         return _binary_recorded(name, x1, x2, x1._spec)
     return _binary_mixed(name, x1, x2)
 
 
-def _binary_recorded(name: str, x1: Tensor, x2: Tensor, spec: Spec) -> Tensor:
+def _binary_recorded(name: str, x1: Any, x2: Any, spec: Spec) -> Tensor:
     """Run a two-operand op on tensors of one spec, of which one needs gradients."""
+    first: Cell = x1
+    second: Cell = x2
     try:
         kernel, result = spec.kernels[name]
     except KeyError:
         kernel, result = spec.backend.entry(spec, name)
     try:
-        native = kernel(x1.native, x2.native)
+        native = kernel(first.native, second.native)
     except Exception as error:
         raise explain(name, error, (x1, x2)) from error
     if result.settles and type(native) is not result.native_type:
@@ -152,13 +168,10 @@ def _binary_same(
         raise explain(name, error, inputs) from error
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    out = blank()
-    out.native = native
-    out._spec = result
-    return out
+    return fill(native, result)
 
 
-def _binary_mixed(name: str, x1: object, x2: object) -> Tensor:
+def _binary_mixed(name: str, x1: Any, x2: Any) -> Tensor:
     spec, (a, b), taped = operands(name, x1, x2)
     kernel, result = spec.backend.entry(spec, name)
     try:
@@ -170,23 +183,27 @@ def _binary_mixed(name: str, x1: object, x2: object) -> Tensor:
     return recorded(name, native, result, taped) if taped else fill(native, result)
 
 
-def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
+def reduce(name: str, x: Any, axis: Any, keepdims: Any) -> Tensor:
     """Run a reduction over one, several or all axes."""
-    if type(x) is not Tensor:
+    if type(x) is not _PLAIN:
         x = convert.to_tensor(x)
-        if type(x) is not Tensor:
+        if type(x) is not _PLAIN:
             plain = reduce(name, fill(x.native, x._spec), axis, keepdims)
-            if type(x) is GradTensor:
+            if type(x) is _GRAD:
                 return recorded_one(name, plain.native, plain._spec, x, (axis, keepdims))
             return plain
-    spec = x._spec
+    operand: Cell = x
+    spec = operand._spec
     whole = axis is None and not keepdims
     try:
         kernel, result = spec.whole[name] if whole else spec.kernels[name]
     except KeyError:
         kernel, result = (spec.backend.whole_entry if whole else spec.backend.entry)(spec, name)
     try:
-        native = kernel(x.native) if whole else kernel(x.native, axis=axis, keepdims=keepdims)
+        if whole:
+            native = kernel(operand.native)
+        else:
+            native = kernel(operand.native, axis=axis, keepdims=keepdims)
     except Exception as error:
         raise explain(name, error, (x,), axis=axis) from error
     if result.settles and type(native) is not result.native_type:
@@ -194,13 +211,13 @@ def reduce(name: str, x: object, axis: Any, keepdims: bool) -> Tensor:
     out = blank()
     out.native = native
     out._spec = result
-    return out
+    return out  # type: ignore[return-value]  # a Tensor, which Cell cannot name
 
 
-def call(name: str, x: object, *options: Any) -> Tensor:
+def call(name: str, x: Any, *options: Any) -> Tensor:
     """Run an op on one tensor with options in the standard's order."""
     tensor: Any = x if type(x) in _TENSORS else convert.to_tensor(x)
-    spec = tensor._spec
+    spec: Spec = tensor._spec
     try:
         kernel, result = spec.kernels[name]
     except KeyError:
@@ -211,12 +228,12 @@ def call(name: str, x: object, *options: Any) -> Tensor:
         raise explain(name, error, (tensor,), options=options) from error
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    if type(tensor) is GradTensor:
+    if type(tensor) is _GRAD:
         return recorded_one(name, native, result, tensor, options)
     return fill(native, result)
 
 
-def call_many(name: str, x: object, *options: Any) -> tuple[Tensor, ...]:
+def call_many(name: str, x: Any, *options: Any) -> tuple[Tensor, ...]:
     """Run an op that gives several arrays; each tells its own dtype."""
     tensor = convert.to_tensor(x)
     spec = tensor._spec
@@ -226,12 +243,12 @@ def call_many(name: str, x: object, *options: Any) -> tuple[Tensor, ...]:
     except Exception as error:
         raise explain(name, error, (tensor,), options=options) from error
     results = [settled(native, spec) for native in natives]
-    if type(tensor) is GradTensor:
+    if type(tensor) is _GRAD:
         return recorded_many(name, results, (tensor,), options)
     return tuple([fill(native, own) for native, own in results])
 
 
-def together(name: str, inputs: tuple[object, ...], *options: Any, kernel: str = "") -> Tensor:
+def together(name: str, inputs: tuple[Any, ...], *options: Any, kernel: str = "") -> Tensor:
     """Run an op on several tensors of one dtype; None stands for one that is left out.
 
     `kernel` names the kernel where several ops share one.
@@ -251,20 +268,20 @@ def together(name: str, inputs: tuple[object, ...], *options: Any, kernel: str =
 
 
 def gathered(
-    name: str, inputs: tuple[object, ...]
+    name: str, inputs: tuple[Any, ...]
 ) -> tuple[Spec, tuple[NativeArray | None, ...], tuple[Tensor | None, ...]]:
     """The spec in which an op runs on several inputs, and their native arrays in it.
 
     The third is what a record needs: the inputs as tensors, or nothing where none has gradients.
     """
     first = inputs[0]
-    if type(first) in _TENSORS and (spec := first._spec).dtype in REGISTRY[name].accepts:  # type: ignore[attr-defined]  # a tensor
+    if type(first) in _TENSORS and (spec := first._spec).dtype in REGISTRY[name].accepts:
         natives: list[NativeArray | None] = []
         recorded_too = numbers = False
         for x in inputs:
-            if type(x) is Tensor and x._spec is spec:
+            if type(x) is _PLAIN and x._spec is spec:
                 natives.append(x.native)
-            elif type(x) is GradTensor and x._spec is spec:
+            elif type(x) is _GRAD and x._spec is spec:
                 natives.append(x.native)
                 recorded_too = True
             elif x is None:
@@ -278,7 +295,7 @@ def gathered(
             if not recorded_too:
                 return spec, tuple(natives), ()
             if not numbers:  # a record wants them as tensors
-                return spec, tuple(natives), inputs  # type: ignore[return-value]  # tensors and None
+                return spec, tuple(natives), inputs
     spec, found, taped = operands(name, *(x for x in inputs if x is not None))
     run = REGISTRY[name].run_dtype(spec.dtype)
     if run is not spec.dtype:  # no floating dtype is cast, and others have no gradients
@@ -292,13 +309,13 @@ def gathered(
     return spec, everywhere, tuple(None if x is None else next(tensors) for x in inputs)
 
 
-def aligned(name: str, *inputs: object) -> tuple[Tensor, ...]:
+def aligned(name: str, *inputs: Any) -> tuple[Tensor, ...]:
     """Some inputs as tensors of their common spec."""
     spec, natives, taped = operands(name, *inputs)
     return taped or tuple(fill(native, spec) for native in natives)
 
 
-def lifted(name: str, x: object) -> Tensor:
+def lifted(name: str, x: Any) -> Tensor:
     """An op's input in the dtype in which the op runs; DTypeError where it takes no such dtype."""
     tensor = convert.to_tensor(x)
     return convert.cast(tensor, REGISTRY[name].run_dtype(tensor.dtype))
@@ -313,7 +330,7 @@ def settled(native: NativeArray, spec: Spec) -> tuple[NativeArray, Spec]:
 
 
 def operands(
-    name: str, *inputs: object, dtype: DType | None = None
+    name: str, *inputs: Any, dtype: DType | None = None
 ) -> tuple[Spec, tuple[NativeArray, ...], tuple[Tensor, ...]]:
     """The common spec of some inputs, their native arrays in it, and what a record needs of them:
     the inputs as tensors of that spec, or nothing where none needs gradients.
@@ -339,7 +356,7 @@ def operands(
         same_device(name, device, other.device)
     spec = home.spec(dtype, device or convert.device_for(home))
     cast = home.cast
-    if any(type(t) is GradTensor for t in strong):
+    if any(type(t) is _GRAD for t in strong):
         taped = tuple(
             fill(spec.scalar(t), spec) if weak else convert.cast(t, dtype)
             for t, weak in zip(tensors, scalars, strict=True)
@@ -361,7 +378,7 @@ def same_device(name: str, first: str | None, second: str) -> None:
         )
 
 
-def home_of(name: str, inputs: tuple[object, ...]) -> Backend:
+def home_of(name: str, inputs: tuple[Any, ...]) -> Backend:
     """The one backend of the tensors among the inputs, or the current one."""
     home: Backend | None = None
     for value in inputs:
@@ -393,16 +410,16 @@ def _common_dtype(name: str, strong: list[Tensor], weak: list[object]) -> DType:
     return found
 
 
-def in_place(name: str, target: Any, other: object) -> Tensor:
+def in_place(name: str, target: Any, other: Any) -> Tensor:
     """Run a two-operand op and write its result over the first: dtype and shape must not change."""
     if not isinstance(other, _READ):
         other = convert.to_tensor(other, target._spec.backend)
-    if type(target) is GradTensor or type(other) is GradTensor:
+    if type(target) is _GRAD or type(other) is _GRAD:
         return _in_place_recorded(name, target, other)
     return _in_place(name, target, other)
 
 
-def _in_place_recorded(name: str, target: Tensor, other: object) -> Tensor:
+def _in_place_recorded(name: str, target: Any, other: Any) -> Tensor:
     """The same where one of both needs gradients."""
     backend = target._spec.backend
     if not families.is_recording(target):
@@ -411,7 +428,7 @@ def _in_place_recorded(name: str, target: Tensor, other: object) -> Tensor:
     writing.require_writable(target)
     before = target
     in_memory = backend.records or (backend.mutable and homes.home_of(target) is not None)
-    if in_memory and type(target) is GradTensor and name not in _LINEAR:
+    if in_memory and type(target) is _GRAD and name not in _LINEAR:
         # The operand may be kept for the gradient, and is to stay as it is.
         before = like(target, backend.copy(target.native))
     result = binary(name, before, other)
@@ -420,7 +437,7 @@ def _in_place_recorded(name: str, target: Tensor, other: object) -> Tensor:
     return target
 
 
-def _in_place(name: str, target: Any, other: object) -> Tensor:
+def _in_place(name: str, target: Any, other: Any) -> Tensor:
     storage = writing.writable_storage(target)
     with storage.lock:  # no other write comes between the reading and the writing
         result = binary(name, target, other)

@@ -45,9 +45,18 @@ def explain(
     axis: Any = None,
     options: tuple[Any, ...] = (),
 ) -> Exception:
-    """The ember_ml error for an exception that came out of a kernel."""
+    """The ember_ml error for an exception that came out of a kernel, which is its cause."""
     if isinstance(error, EmberError):
         return error
+    found = _explained(op, error, inputs, axis, options)
+    if found is not error:
+        found.__cause__ = error  # compiled code raises, but keeps no cause by itself
+    return found
+
+
+def _explained(
+    op: str, error: Exception, inputs: tuple[Any, ...], axis: Any, options: tuple[Any, ...]
+) -> Exception:
     for value in inputs:
         spec = getattr(value, "_spec", None)
         if spec is not None and spec.backend.compiler.is_complaint(error):

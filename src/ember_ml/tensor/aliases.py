@@ -9,6 +9,7 @@ import numpy as np
 from ember_ml.autodiff import tape
 from ember_ml.backend.contract import NativeArray
 from ember_ml.tensor import families
+from ember_ml.tensor.cell import new
 from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, like
 from ember_ml.tensor.families import Member
 from ember_ml.tensor.homes import TensorViewMut, home_of, layout_of, storage_of
@@ -57,7 +58,7 @@ def _alias(x: Tensor) -> Tensor:
     """Another tensor on the same memory, without a record."""
     home = home_of(x)
     if isinstance(home, Window):
-        out = object.__new__(type(x))
+        out = new(type(x))
         out._spec = x._spec
         out._home = Window(home.storage, home.layout, home.base)
         return out
@@ -83,7 +84,7 @@ def clone(x: Tensor) -> Tensor:
     if not spec.backend.mutable:
         if not isinstance(home, Window) or home.layout.repeats:
             return fill(x.native, spec)
-        view = object.__new__(TensorViewMut)
+        view = new(TensorViewMut)
         view._spec = spec
         with home.storage.lock:
             view._home = Window(Storage(home.storage.native, spec), home.layout)

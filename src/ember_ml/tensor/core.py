@@ -9,23 +9,31 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ember_ml.backend import selection
-from ember_ml.backend.contract import NativeArray, Spec
+from ember_ml.backend.contract import NativeArray
 from ember_ml.dtypes import DType, DTypeLike
 from ember_ml.errors import CopyError, DTypeError, GradientError, ShapeError
 from ember_ml.markers import D, Marked, R, V
-from ember_ml.tensor import typed
+from ember_ml.tensor import cell, typed
+from ember_ml.tensor.cell import CLASSES, fill, fill_grad
 from ember_ml.tensor.sharing import Sharing
 
 if TYPE_CHECKING:
+
+    class Cell:
+        """Type checkers see its fields and operators in Operators, with the rules of markers."""
+
     from ember_ml.markers import Into, Matrices, Parts, Rank2, Unmarked
     from ember_ml.tensor.typed import DTypeOf, E
+else:
+    # The first base, since compiled code asks of every operand whether it is one.
+    from ember_ml.tensor.cell import Cell
 
-__all__ = ["EmberTensor", "GradTensor", "Tensor"]
+__all__ = ["EmberTensor", "GradTensor", "Tensor", "blank", "blank_grad", "fill", "fill_grad"]
 
 _DLPACK_CPU = (1, 0)
 
 
-class Tensor(Sharing[D, V, R]):
+class Tensor(Cell, Sharing[D, V, R]):
     """An n-dimensional array of one dtype, on one device, of one backend.
 
     `data` is a number, a nested list, a NumPy array, a native array of any engine or a tensor.
@@ -498,30 +506,14 @@ class GradTensor(Tensor):
         return roles.same(made, self)
 
 
-# The allocation of every result, half of what an op costs here. object.__new__ skips
-# Tensor.__new__, which reads user input, and is called quickest through a partial.
-blank: Final[Callable[[], Tensor]] = partial(object.__new__, Tensor)
-
-
-_blank_grad: Final[Callable[[], Tensor]] = partial(object.__new__, GradTensor)
-
-
-def fill(native: NativeArray, spec: Spec) -> Tensor:
-    """A Tensor around a native array whose spec is known."""
-    out = blank()
-    out.native = native
-    out._spec = spec
-    return out
-
-
-def fill_grad(native: NativeArray, spec: Spec) -> Tensor:
-    """A GradTensor around a native array; a plain one where its dtype has no gradient."""
-    if not spec.inexact:
-        return fill(native, spec)
-    out = _blank_grad()
-    out.native = native
-    out._spec = spec
-    return out
+CLASSES.plain = Tensor
+CLASSES.grad = GradTensor
+if cell.__file__.endswith(".py"):
+    # Half of what an op costs here: object.__new__ is called quickest through a partial.
+    vars(cell)["blank"] = partial(object.__new__, Tensor)
+    vars(cell)["blank_grad"] = partial(object.__new__, GradTensor)
+blank: Final[Callable[[], Tensor]] = vars(cell)["blank"]
+blank_grad: Final[Callable[[], Tensor]] = vars(cell)["blank_grad"]
 
 
 def like(x: Tensor, native: NativeArray) -> Tensor:
@@ -576,7 +568,8 @@ from ember_ml.tensor import (  # noqa: E402
     writing,
 )
 
-methods.bind(ops=ops, dispatch=dispatch, views=views)
+vars(cell)["dispatch"] = dispatch
+methods.bind(ops=ops, views=views)
 sharing.bind(
     ops=ops,
     axes=axes,

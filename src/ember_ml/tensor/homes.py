@@ -13,6 +13,7 @@ import numpy as np
 
 from ember_ml.backend.contract import NativeArray
 from ember_ml.markers import D, R, V
+from ember_ml.tensor.cell import new
 from ember_ml.tensor.core import Tensor
 from ember_ml.tensor.families import Member
 from ember_ml.tensor.layout import Layout, contiguous
@@ -169,7 +170,7 @@ def view_on(x: Tensor, layout: Layout, writable: bool = True) -> Tensor:
     home = getattr(x, "_home", None)
     if type(x) is TensorView or type(home) is Refusal:
         writable = False
-    out = object.__new__(TensorViewMut if writable else TensorView)
+    out = new(TensorViewMut if writable else TensorView)
     out._spec = x._spec
     if type(home) is Window:
         out._home = Window(home.storage, layout, home.base)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ember_ml.backend.contract import NativeArray, Spec
-from ember_ml.errors import DomainError
 from ember_ml.markers import D, Marked, R, V
 from ember_ml.tensor import typed
 
@@ -13,9 +11,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ember_ml import ops
+    from ember_ml.backend.spec import NativeArray, Spec
     from ember_ml.dtypes import DTypeLike
     from ember_ml.markers import BesideFloat, Int64, Parts, Rank1, Total
-    from ember_ml.ops import dispatch
     from ember_ml.tensor import views
     from ember_ml.tensor.core import Tensor
     from ember_ml.tensor.typed import E, Limit
@@ -26,21 +24,16 @@ Axis = int | tuple[int, ...] | None
 
 
 class Operators(Marked[D, V, R]):
-    """A native array with its spec, and Python's operators on it."""
+    """What type checkers know of a tensor's fields and operators; they are those of Cell."""
 
-    __slots__ = ("_home", "_node", "_role", "_spec", "native")
+    __slots__ = ()
 
-    native: NativeArray
-    _spec: Spec
-    # Whom the memory belongs to, once it is shared or written: see tensor/storage.py. Results of
-    # ops leave the slot empty.
-    _home: Any
-    # What a GradTensor was made by, where the engine keeps no record: see autodiff/tape.py.
-    _node: Any
-    # What a tensor is to a network: see tensor/roles.py. Others leave the slot empty.
-    _role: str
-
-    if TYPE_CHECKING:  # of Tensor
+    if TYPE_CHECKING:
+        native: NativeArray
+        _spec: Spec
+        _home: Any
+        _node: Any
+        _role: str
 
         @property
         def shape(self) -> tuple[int, ...]: ...
@@ -48,209 +41,58 @@ class Operators(Marked[D, V, R]):
         @property
         def ndim(self) -> int: ...
 
-    # --- Arithmetic ---------------------------------------------------------------------
+        __add__: ClassVar[typed.arithmetic]
+        __radd__: ClassVar[typed.arithmetic]
+        __iadd__: ClassVar[typed.arithmetic]
+        __sub__: ClassVar[typed.arithmetic]
+        __rsub__: ClassVar[typed.arithmetic]
+        __isub__: ClassVar[typed.arithmetic]
+        __mul__: ClassVar[typed.arithmetic]
+        __rmul__: ClassVar[typed.arithmetic]
+        __imul__: ClassVar[typed.arithmetic]
+        __truediv__: ClassVar[typed.division]
+        __rtruediv__: ClassVar[typed.division]
+        __itruediv__: ClassVar[typed.division]
+        __floordiv__: ClassVar[typed.arithmetic]
+        __rfloordiv__: ClassVar[typed.arithmetic]
+        __ifloordiv__: ClassVar[typed.arithmetic]
+        __mod__: ClassVar[typed.arithmetic]
+        __rmod__: ClassVar[typed.arithmetic]
+        __imod__: ClassVar[typed.arithmetic]
+        __pow__: ClassVar[typed.arithmetic]
+        __rpow__: ClassVar[typed.arithmetic]
+        __ipow__: ClassVar[typed.arithmetic]
+        __matmul__: ClassVar[typed.matmul]
+        __rmatmul__: ClassVar[typed.matmul]
+        __imatmul__: ClassVar[typed.matmul]
+        __and__: ClassVar[typed.arithmetic]
+        __rand__: ClassVar[typed.arithmetic]
+        __iand__: ClassVar[typed.arithmetic]
+        __or__: ClassVar[typed.arithmetic]
+        __ror__: ClassVar[typed.arithmetic]
+        __ior__: ClassVar[typed.arithmetic]
+        __xor__: ClassVar[typed.arithmetic]
+        __rxor__: ClassVar[typed.arithmetic]
+        __ixor__: ClassVar[typed.arithmetic]
+        __lshift__: ClassVar[typed.arithmetic]
+        __rlshift__: ClassVar[typed.arithmetic]
+        __ilshift__: ClassVar[typed.arithmetic]
+        __rshift__: ClassVar[typed.arithmetic]
+        __rrshift__: ClassVar[typed.arithmetic]
+        __irshift__: ClassVar[typed.arithmetic]
+        __eq__: ClassVar[typed.comparison]  # type: ignore[assignment]  # element-wise
+        __ne__: ClassVar[typed.comparison]  # type: ignore[assignment]  # element-wise
+        __lt__: ClassVar[typed.comparison]
+        __le__: ClassVar[typed.comparison]
+        __gt__: ClassVar[typed.comparison]
+        __ge__: ClassVar[typed.comparison]
 
-    @typed.arithmetic
-    def __add__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("add", self, other)
-
-    @typed.arithmetic
-    def __radd__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("add", other, self)
-
-    @typed.arithmetic
-    def __iadd__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("add", self, other)
-
-    @typed.arithmetic
-    def __sub__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("subtract", self, other)
-
-    @typed.arithmetic
-    def __rsub__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("subtract", other, self)
-
-    @typed.arithmetic
-    def __isub__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("subtract", self, other)
-
-    @typed.arithmetic
-    def __mul__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("multiply", self, other)
-
-    @typed.arithmetic
-    def __rmul__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("multiply", other, self)
-
-    @typed.arithmetic
-    def __imul__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("multiply", self, other)
-
-    @typed.division
-    def __truediv__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("divide", self, other)
-
-    @typed.division
-    def __rtruediv__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("divide", other, self)
-
-    @typed.division
-    def __itruediv__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("divide", self, other)
-
-    @typed.arithmetic
-    def __floordiv__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("floor_divide", self, other)
-
-    @typed.arithmetic
-    def __rfloordiv__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("floor_divide", other, self)
-
-    @typed.arithmetic
-    def __ifloordiv__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("floor_divide", self, other)
-
-    @typed.arithmetic
-    def __mod__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("remainder", self, other)
-
-    @typed.arithmetic
-    def __rmod__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("remainder", other, self)
-
-    @typed.arithmetic
-    def __imod__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("remainder", self, other)
-
-    @typed.arithmetic
-    def __pow__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("pow", self, other)
-
-    @typed.arithmetic
-    def __rpow__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("pow", other, self)
-
-    @typed.arithmetic
-    def __ipow__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("pow", self, other)
-
-    @typed.matmul
-    def __matmul__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("matmul", self, other)
-
-    @typed.matmul
-    def __rmatmul__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("matmul", other, self)
-
-    @typed.matmul
-    def __imatmul__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("matmul", self, other)
-
-    @typed.arithmetic
-    def __and__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("bitwise_and", self, other)
-
-    @typed.arithmetic
-    def __rand__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("bitwise_and", other, self)
-
-    @typed.arithmetic
-    def __iand__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("bitwise_and", self, other)
-
-    @typed.arithmetic
-    def __or__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("bitwise_or", self, other)
-
-    @typed.arithmetic
-    def __ror__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("bitwise_or", other, self)
-
-    @typed.arithmetic
-    def __ior__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("bitwise_or", self, other)
-
-    @typed.arithmetic
-    def __xor__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("bitwise_xor", self, other)
-
-    @typed.arithmetic
-    def __rxor__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("bitwise_xor", other, self)
-
-    @typed.arithmetic
-    def __ixor__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("bitwise_xor", self, other)
-
-    @typed.arithmetic
-    def __lshift__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("bitwise_left_shift", self, other)
-
-    @typed.arithmetic
-    def __rlshift__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("bitwise_left_shift", other, self)
-
-    @typed.arithmetic
-    def __ilshift__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("bitwise_left_shift", self, other)
-
-    @typed.arithmetic
-    def __rshift__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("bitwise_right_shift", self, other)
-
-    @typed.arithmetic
-    def __rrshift__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("bitwise_right_shift", other, self)
-
-    @typed.arithmetic
-    def __irshift__(self, other: Any, /) -> Tensor:
-        return dispatch.in_place("bitwise_right_shift", self, other)
-
-    def __divmod__(self, other: Any, /) -> tuple[Tensor, Tensor]:
-        return self // other, self % other
-
-    def __neg__(self, /) -> Tensor[D, V, R]:
-        return dispatch.unary("negative", self)
-
-    def __pos__(self, /) -> Tensor[D, V, R]:
-        return dispatch.unary("positive", self)
-
-    def __abs__(self: Marked[Parts[E]], /) -> Tensor[E, V, R]:
-        return dispatch.unary("abs", self)
-
-    def __invert__(self, /) -> Tensor[D, V, R]:
-        return dispatch.unary("bitwise_invert", self)
-
-    def __round__(self, digits: int | None = None, /) -> Tensor[D, V, R]:
-        if digits:
-            raise DomainError(f"round() of a tensor takes no digits, got {digits}")
-        return dispatch.unary("round", self)
-
-    # --- Comparison -------------------------------------------------------------------------
-
-    @typed.comparison
-    def __eq__(self, other: Any, /) -> Tensor:  # type: ignore[override]  # element-wise
-        return dispatch.binary("equal", self, other)
-
-    @typed.comparison
-    def __ne__(self, other: Any, /) -> Tensor:  # type: ignore[override]  # element-wise
-        return dispatch.binary("not_equal", self, other)
-
-    @typed.comparison
-    def __lt__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("less", self, other)
-
-    @typed.comparison
-    def __le__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("less_equal", self, other)
-
-    @typed.comparison
-    def __gt__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("greater", self, other)
-
-    @typed.comparison
-    def __ge__(self, other: Any, /) -> Tensor:
-        return dispatch.binary("greater_equal", self, other)
+        def __divmod__(self, other: Any, /) -> tuple[Tensor, Tensor]: ...
+        def __neg__(self, /) -> Tensor[D, V, R]: ...
+        def __pos__(self, /) -> Tensor[D, V, R]: ...
+        def __abs__(self: Marked[Parts[E]], /) -> Tensor[E, V, R]: ...
+        def __invert__(self, /) -> Tensor[D, V, R]: ...
+        def __round__(self, digits: int | None = None, /) -> Tensor[D, V, R]: ...
 
 
 class Methods(Operators[D, V, R]):

@@ -18,6 +18,7 @@ from ember_ml.errors import (
     DomainError,
     UnknownBackendError,
 )
+from ember_ml.tensor.cell import new
 from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.tensor.roles import role_of
 
@@ -49,7 +50,7 @@ class unpickle_to(Scope):
 def empty(requires_grad: bool) -> Tensor:
     """A tensor without anything, for `__setstate__` to fill."""
     # Views and other classes are how memory is shared here; elsewhere there is nothing to share.
-    return object.__new__(GradTensor if requires_grad else Tensor)
+    return new(GradTensor if requires_grad else Tensor)
 
 
 def state_of(x: Tensor) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from ember_ml.autodiff import tape
 from ember_ml.backend.contract import NativeArray
 from ember_ml.ops.explain import explain
 from ember_ml.tensor import families
+from ember_ml.tensor.cell import new
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.tensor.families import Member
 from ember_ml.tensor.homes import (
@@ -94,7 +95,7 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
         layout = layout.at(key)
     except IndexError:
         return None
-    out = object.__new__(TensorView if type(x) is TensorView else TensorViewMut)
+    out = new(TensorView if type(x) is TensorView else TensorViewMut)
     out._spec = spec
     out._home = Window(storage, layout, base)
     return out
@@ -120,7 +121,7 @@ def quick_window(x: Tensor, items: tuple[Any, ...], writable: bool) -> Tensor | 
         return None  # the long way finds out, and says what is wrong
     if writable:
         require_writable(x)
-    out = object.__new__(TensorViewMut if writable else TensorView)
+    out = new(TensorViewMut if writable else TensorView)
     out._spec = spec
     out._home = Window(storage, shown, base)
     return out

@@ -19,11 +19,11 @@ from ember_ml.errors import (
     UnsupportedOpError,
 )
 from ember_ml.tensor import families
+from ember_ml.tensor.cell import Cell
 from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.tensor.families import Member
 from ember_ml.tensor.homes import TensorView, TensorViewMut, home_of, layout_of, storage_of
 from ember_ml.tensor.layout import contiguous
-from ember_ml.tensor.methods import Operators
 from ember_ml.tensor.storage import Loan, Refusal, Storage, Window, is_held_alone
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
 # Below this, a tensor on an engine without writes is copied by each, and stays on the fast path.
 _SMALL: Final = 1 << 16
 # The slot in which plain tensors have their array, and which a view hides.
-_SLOT: Final[Any] = vars(Operators)["native"]
+_SLOT: Final[Any] = vars(Cell)["native"]
 TRACED: Final = UnsupportedOpError(
     "a tensor that is traced cannot be written to once it has views, and they cannot; "
     "use ops.where, or write to a .copy()"

@@ -21,14 +21,14 @@ from ember_ml.autodiff.compiling import captured, hooks
 from ember_ml.graph.tracing.backend import GraphBackend
 from ember_ml.graph.tracing.operand import Operand
 from ember_ml.nn import members
+from ember_ml.tensor.cell import Cell
 from ember_ml.tensor.core import GradTensor, Tensor
-from ember_ml.tensor.methods import Operators
 
 __all__ = ["host", "installed", "modules_in", "named_tensors", "owners_in", "scope_of", "unchanged"]
 
 _DEEP: Final = 4
 _SLOTS: Final[dict[str, Any]] = {
-    name: vars(Operators)[name] for name in ("native", "_spec", "_home", "_node", "_role")
+    name: vars(Cell)[name] for name in ("native", "_spec", "_home", "_node", "_role")
 }
 Named = tuple[str, Tensor]
 
