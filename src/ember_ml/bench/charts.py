@@ -12,17 +12,21 @@ __all__ = [
     "DARK",
     "LIGHT",
     "OURS",
+    "RAW",
+    "TIMES",
     "Axis",
     "Chart",
     "Panel",
     "Row",
     "place",
+    "series_of",
     "slot",
     "tick_text",
     "ticks",
 ]
 
 OURS = "ember_ml"
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 # A library has the same colour and the same shape wherever it is drawn.
 SLOTS = {
@@ -41,6 +45,9 @@ SLOTS = {
     "8 segments": 2,
     "64 MB with copy=True": 2,
     "keras": 3,
+    "25 Gb/s Ethernet": 1,
+    "100 Gb/s Ethernet": 2,
+    "400 Gb/s InfiniBand": 3,
     "keras.ops": 3,
     "keras.Sequential": 3,
     "numpy": 3,
@@ -180,7 +187,7 @@ def tick_text(axis: Axis, value: float) -> str:
     ('1 µs', '100k')
     """
     if axis.unit == "ratio":
-        return f"{value:g}×"
+        return f"{value:g}{TIMES}"
     if axis.unit == "percent":
         return f"{value:g}%"
     if axis.unit == "count":
@@ -188,6 +195,8 @@ def tick_text(axis: Axis, value: float) -> str:
             if value >= size:
                 return f"{value / size:g}{name}"
         return f"{value:g}"
+    if not value:
+        return "0"
     number, _, unit = readable(value, axis.unit).partition(" ")
     return f"{float(number.replace(',', '')):g} {unit.replace('us', 'µs')}"
 

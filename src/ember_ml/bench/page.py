@@ -28,10 +28,13 @@ a{color:var(--s0)}
 .tile b{display:block;font-size:24px;line-height:1.25;font-variant-numeric:tabular-nums}
 .tile span{color:var(--soft);font-size:13px}
 nav{display:flex;flex-wrap:wrap;gap:4px 14px;margin:0 0 22px;font-size:14px}
+.sections{display:grid;grid-template-columns:minmax(0,1fr);gap:18px;margin:0 0 18px}
+@media (min-width:1000px){.sections{grid-template-columns:repeat(2,minmax(0,1fr))}
+  .wide{grid-column:1/-1}}
 section{background:var(--paper);border:1px solid var(--grid);border-radius:12px;
-  padding:18px 20px;margin:0 0 18px}
-.panels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,340px),1fr));gap:8px 30px}
-.panels.one{max-width:720px}
+  padding:18px 20px;min-width:0}
+.panels{display:grid;gap:8px 30px;
+  grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr))}
 .panels.three{grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr))}
 .panels svg{width:100%;height:auto;display:block}
 .legend{display:flex;flex-wrap:wrap;gap:2px 16px;margin:6px 0 10px;padding:0;list-style:none;
@@ -39,7 +42,7 @@ section{background:var(--paper);border:1px solid var(--grid);border-radius:12px;
 .legend svg{width:16px;height:16px;vertical-align:-3px;margin-right:5px}
 .good{color:var(--good)}.bad{color:var(--bad);font-weight:600}
 .missed{columns:2 320px;margin:0 0 10px;padding-left:20px;font-size:14px}
-details{margin-top:10px}
+details{margin-top:10px}section>details:first-child{margin-top:0}
 summary{cursor:pointer;color:var(--soft);font-size:14px}
 .scroll{overflow-x:auto;margin-top:8px}
 table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums;min-width:100%}
@@ -54,6 +57,8 @@ GROUND = (
     "@media (prefers-color-scheme: dark){:root{--ground:#131316}}"
 )
 
+MANY = 12
+
 
 def render(run: Run, before: Run | None = None) -> str:
     """The page, as well-formed XML that browsers read as HTML."""
@@ -62,10 +67,12 @@ def render(run: Run, before: Run | None = None) -> str:
         "<main>",
         _head(run),
         _nav(chapters),
+        '<div class="sections">',
         _misses(run),
         "" if before is None else _changes(run, before),
         *map(_section, chapters),
         _absent(run),
+        "</div>",
         _foot(run),
         "</main>",
     ]
@@ -105,8 +112,6 @@ def _nav(chapters: Sequence[Section]) -> str:
 
 
 def _misses(run: Run) -> str:
-    if not run.judged:
-        return ""
     if not run.missed:
         return ""
     rows = "".join(
@@ -114,10 +119,13 @@ def _misses(run: Run) -> str:
         f'<span class="bad">{escape(verdict_text(one))}</span>, bar {escape(_bar(one))}</li>'
         for one in run.missed
     )
+    # The charts mark each of them as well: a long list must not push those off the screen.
+    shown = ' open="open"' if len(run.missed) <= MANY else ""
+    count = "1 measure is" if len(run.missed) == 1 else f"{len(run.missed)} measures are"
     return (
-        f'<section><h2>Beyond their bars</h2><ul class="missed">{rows}</ul>'
-        '<p class="soft">Bars are what we hold ourselves to; a busy machine moves those that are '
-        "near.</p></section>"
+        f'<section class="wide"><details{shown}><summary>{count} beyond the bar</summary>'
+        f'<ul class="missed">{rows}</ul><p class="soft">Bars are what we hold ourselves to; a busy '
+        "machine moves those that are near.</p></details></section>"
     )
 
 
@@ -148,7 +156,8 @@ def _changes(run: Run, before: Run) -> str:
         if rows
         else f"No ratio differs by more than a tenth from the run of {date}."
     )
-    text = f"<section><h2>Compared</h2><p>{escape(words)}</p>"
+    text = '<section class="wide"><h2>Compared</h2>'
+    text += f"<p>{escape(words)}</p>"
     if rows:
         names = ("measure", "benchmark", "before", "now", "change")
         text += _table(names, rows, right=(2, 3, 4))
@@ -170,8 +179,10 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[
 
 def _section(one: Section) -> str:
     drawn = "".join(map(_chart, one.charts))
+    # One panel needs half of a wide screen.
+    wide = ' class="wide"' if any(len(chart.panels) > 1 for chart in one.charts) else ""
     return (
-        f'<section id="{one.key}"><h2>{escape(one.title)}</h2><p>{escape(one.about)}</p>{drawn}'
+        f'<section id="{one.key}"{wide}><h2>{escape(one.title)}</h2><p>{escape(one.about)}</p>{drawn}'
         f"<details><summary>All {len(one.records)} numbers</summary>{_numbers(one.records)}"
         "</details></section>"
     )
@@ -187,7 +198,8 @@ def _chart(chart: Chart) -> str:
     shows = chart.kind != "bars" or len(chart.panels[0].rows[0].points) > 1
     key = f'<ul class="legend">{marks}</ul>' if shows else ""
     count = {1: " one", 3: " three"}.get(len(chart.panels), "")
-    width = 560.0 if count == " one" else svg.WIDTH
+    # About as wide as it is shown, so that letters have the size of the page's own.
+    width = {" one": 530.0, " three": 350.0}.get(count, 520.0)
     panels = "".join(svg.panel(chart, one, width) for one in chart.panels)
     return f'{key}<div class="panels{count}">{panels}</div>'
 
@@ -235,7 +247,7 @@ def _absent(run: Run) -> str:
     if not rows:
         return ""
     table = _table(("measure", "benchmark", "why"), rows)
-    return f"<section><h2>Without a number</h2>{table}</section>"
+    return f'<section class="wide"><h2>Without a number</h2>{table}</section>'
 
 
 def _foot(run: Run) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ember_ml.bench.catalog import ENGINES
-from ember_ml.bench.charts import OURS, Axis, Chart, Panel, Row, series_of
+from ember_ml.bench.charts import OURS, TIMES, Axis, Chart, Panel, Row, series_of
 from ember_ml.bench.records import Record, Run, readable
 
 __all__ = ["NAMES", "Headline", "Section", "headlines", "sections", "verdict_text"]
@@ -42,7 +42,7 @@ class Headline:
 def verdict_text(record: Record) -> str:
     """What the bar of a record is compared with, or its ratio."""
     if record.bar is not None and record.bar.kind == "extra" and record.barred is not None:
-        sign = "+" if record.barred >= 0 else "−"
+        sign = "+" if record.barred >= 0 else "-"
         return sign + _time(abs(record.barred))
     if record.bar is not None and record.bar.kind == "most" and record.ours is not None:
         return _time(record.ours)
@@ -80,20 +80,21 @@ def _time_row(record: Record, label: str, raw: str, ours: str) -> Row:
 
 
 def _dots(
-    panels: Sequence[Panel], title: str, unit: str, reference: float | None, **options: str
+    panels: Sequence[Panel], title: str, unit: str, reference: float | None, stem: str = ""
 ) -> Chart:
     rows = [row for panel in panels for row in panel.rows]
     values = [value for row in rows for value in row.points.values()]
     values += [row.bar for row in rows if row.bar is not None]
     found = [one for one in values if math.isfinite(one)]
     axis = Axis.around(found, title, unit, reference=reference, least=0.6)
-    return Chart("dots", tuple(panels), series_of(rows), axis, **options)
+    return Chart("dots", tuple(panels), series_of(rows), axis, stem=stem)
 
 
 def _by_engine(records: Iterable[Record]) -> dict[str, list[Record]]:
     found: dict[str, list[Record]] = {}
+    given = list(records)
     for name in (*ENGINES, ""):
-        some = [one for one in records if one.backend == name]
+        some = [one for one in given if one.backend == name]
         if some:
             found[name] = some
     return found
@@ -203,14 +204,13 @@ def _storage(run: Run) -> Section:
         ]
         panels.append(Panel(NAMES[engine], tuple(rows)))
     about = (
-        "A view of a 64 MB tensor beside the engine's own view. The number is what ours takes more; "
-        "the bar is 2 µs. That no view depends on the size of what it looks at is in the numbers "
-        "below."
+        "A view of a 64 MB tensor beside the engine's own view. The number is what ours takes "
+        "more; the bar is 2 µs. That no view depends on the size of what it looks at is in the "
+        "numbers below."
     )
-    charts = ()
+    charts: tuple[Chart, ...] = ()
     if panels:
-        chart = _dots(panels, "time of a view", "s", None, stem="the engine's own")
-        return Section("storage", "Views and writes", about, tuple(records), (chart,))
+        charts = (_dots(panels, "time of a view", "s", None, stem="the engine's own"),)
     return Section("storage", "Views and writes", about, tuple(records), charts)
 
 
@@ -238,11 +238,11 @@ def _imports(run: Run) -> Section:
     for one in records[:1]:
         times = {"numpy": one.raw or 0.0, OURS: one.ours or 0.0, **one.peers}
         rows = tuple(
-            Row(f"import {name}", {name: value}, text=_time(value))
+            Row(name, {OURS if name == OURS else "others": value}, text=_time(value))
             for name, value in sorted(times.items(), key=lambda item: item[1])
         )
         axis = Axis.around(times.values(), "CPU time of a fresh process", "s", log=False)
-        charts = (Chart("bars", (Panel("", rows),), tuple(times), axis),)
+        charts = (Chart("bars", (Panel("", rows),), (OURS, "others"), axis),)
     about = (
         "From a started interpreter to a loaded library, bytecode written before. ember_ml loads "
         "NumPy and no other engine until it is used."
@@ -296,9 +296,9 @@ def _several(run: Run) -> Section:
         _ratio_row(one, f"{NAMES[one.backend]}, against {one.against}", wall=True) for one in steps
     ]
     about = (
-        "A data parallel step on two processes of this machine, in wall time. PyTorch and JAX stand "
-        "beside their own; NumPy and MLX have none, and stand beside one process with the whole "
-        "batch, which two cores can halve at best."
+        "A data parallel step on two processes of this machine, in wall time. PyTorch and JAX "
+        "stand beside their own; NumPy and MLX have none, and stand beside one process with the "
+        "whole batch, which two cores can halve at best."
     )
     charts = _ratios(rows, "wall time, against = 1")
     return Section("several", "Several processes", about, tuple(records), charts)
@@ -314,9 +314,9 @@ CHAPTERS = (
     _files,
     _graphs,
     _imports,
+    _several,
     _moves,
     _memory,
-    _several,
 )
 
 
@@ -335,10 +335,10 @@ def headlines(run: Run) -> list[Headline]:
         ratios = [one.ratio for one in some if one.ratio and one.name != "mlp"]
         if ratios:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-            found.append(Headline(f"{mean:.2f}×", f"one call, {NAMES[engine]}"))
+            found.append(Headline(f"{mean:.2f}{TIMES}", f"one call, {NAMES[engine]}"))
     for one in run.of("nn", "transformer"):
         if one.backend == "torch" and one.ratio:
-            found.append(Headline(f"{one.ratio:.2f}×", "training step, PyTorch"))
+            found.append(Headline(f"{one.ratio:.2f}{TIMES}", "training step, PyTorch"))
     for one in run.of("imports"):
         if one.barred is not None:
             found.append(Headline(f"+{_time(one.barred)}", "import, beyond NumPy", one.met))

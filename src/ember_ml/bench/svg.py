@@ -27,7 +27,7 @@ WIDTH = 440.0
 ROW, BAR = 25.0, 9.0
 FOOT = 42.0
 LINES = 210.0
-LETTER = 6.2  # the width of a letter of the labels, about
+LETTER = 6.7  # the width of a letter of the labels, about
 
 
 def _palette(colours: Sequence[str], ink: str, soft: str, grid: str, paper: str) -> str:
@@ -108,7 +108,8 @@ def _gutters(chart: Chart, width: float) -> tuple[float, float]:
     letters = max((len(row.label) for row in rows), default=0)
     numbers = max((len(row.text) + 2 * (row.met is not None) for row in rows), default=0)
     left = min(letters * LETTER + 12, width * 0.45)
-    return left, numbers * LETTER + 16
+    # Numbers may be bold, which is wider.
+    return left, numbers * LETTER * 1.2 + 16
 
 
 def _axis(axis: Axis, left: float, right: float, top: float, bottom: float) -> list[str]:
@@ -240,7 +241,8 @@ def panel(chart: Chart, one: Panel, width: float = WIDTH) -> str:
 
 def legend(chart: Chart) -> list[tuple[str, str]]:
     """Names and marks of the series, ours first; the bar last."""
-    names = [name for name in reversed(chart.series) if chart.kind != "bars" or slot(name) >= 0]
+    # Rows draw ours last, on top of the others; a legend names it first.
+    names = chart.series if chart.kind == "lines" else tuple(reversed(chart.series))
     found = [(name, _mark(name, 8, 8)) for name in names]
     if chart.kind == "bars":
         found = [

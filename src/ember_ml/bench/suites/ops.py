@@ -97,7 +97,7 @@ def scatter(setting: Setting) -> Iterator[Measure]:
         quickest,
     )
     # Both sides get arrays that are in no cache.
-    fresh = iter([ops.asarray(places, copy=True) for _ in range(600)])
+    fresh = iter([ops.asarray(places, copy=True) for _ in range(400)])
     yield Measure(
         "scatter-add at indices never seen",
         done(lambda: raw(values.native, next(fresh).native)),
@@ -105,6 +105,7 @@ def scatter(setting: Setting) -> Iterator[Measure]:
         1.2,
         quickest,
         rounds=9,
+        batch=0.01,
     )
 
 

@@ -1,0 +1,86 @@
+"""`ember bench`: what this library costs on this machine, as a table, JSON and a page of plots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from ember_ml.bench import machine
+from ember_ml.bench.records import Run, load_run
+from ember_ml.errors import DomainError, FormatError
+
+__all__ = ["bench"]
+
+
+def bench(
+    console: Console,
+    names: list[str],
+    backends: list[str],
+    out: Path,
+    *,
+    quick: bool,
+    compare: Path | None,
+    docs: Path | None,
+    source: Path | None,
+    check: bool,
+) -> None:
+    """Measure (or read an earlier run), show, and write files."""
+    # What can be wrong is looked at first: nobody waits half an hour for a name that is misspelt.
+    before = None if compare is None else _read(compare, "--compare")
+    if out.exists() and not out.is_dir():
+        raise FormatError(f"--out takes a directory, and '{out}' is a file")
+    if docs is not None:
+        from ember_ml.bench.documents import check_docs
+
+        check_docs(docs)
+    if source is not None:
+        if names or backends or quick:
+            raise DomainError("--from shows an earlier run: NAMES, --backend and --quick go alone")
+        run = _read(source, "--from")
+    else:
+        from ember_ml.bench.progress import run_with_progress
+
+        run = run_with_progress(console, names, backends=backends, quick=quick)
+    _show(console, run, before)
+    _write(console, run, before, out, docs)
+    if run.failed or (check and run.missed):
+        raise typer.Exit(1)
+
+
+def _read(path: Path, option: str) -> Run:
+    if not path.is_file():
+        raise FormatError(f"{option} takes the bench.json of an earlier run; there is no '{path}'")
+    return load_run(path)
+
+
+def _show(console: Console, run: Run, before: Run | None) -> None:
+    from ember_ml.bench.showing import changes, table
+
+    console.print(table(run, before))
+    met = len(run.judged) - len(run.missed)
+    said = [f"{met} of {len(run.judged)} bars met"] if run.judged else []
+    said += [f"{len(run.failed)} failed"] if run.failed else []
+    if before is not None:
+        said.append(f"{len(changes(run, before))} ratios differ by more than a tenth")
+    console.print(f"[bold]{'; '.join(said) or 'no bar was measured'}[/bold]", highlight=False)
+    console.print(escape(machine.summary(run.machine)), highlight=False, soft_wrap=True)
+    if run.quick:
+        console.print("[dim]A quick run: few rounds, some sizes smaller; not for comparison.[/dim]")
+
+
+def _write(console: Console, run: Run, before: Run | None, out: Path, docs: Path | None) -> None:
+    from ember_ml.bench.drawing import write_all
+
+    paths, reason = write_all(run, out, before)
+    for path in paths:
+        console.print(f"wrote {escape(str(path))}", highlight=False, soft_wrap=True)
+    if reason:
+        console.print(f"[yellow]{escape(reason)}[/yellow]", soft_wrap=True)
+    if docs is not None:
+        from ember_ml.bench.documents import renew
+
+        for path in renew(run, docs):
+            console.print(f"renewed {escape(str(path))}", highlight=False, soft_wrap=True)
