@@ -182,7 +182,8 @@ def _section(one: Section) -> str:
     # One panel needs half of a wide screen.
     wide = ' class="wide"' if any(len(chart.panels) > 1 for chart in one.charts) else ""
     return (
-        f'<section id="{one.key}"{wide}><h2>{escape(one.title)}</h2><p>{escape(one.about)}</p>{drawn}'
+        f'<section id="{one.key}"{wide}><h2>{escape(one.title)}</h2>'
+        f"<p>{escape(one.about)}</p>{drawn}"
         f"<details><summary>All {len(one.records)} numbers</summary>{_numbers(one.records)}"
         "</details></section>"
     )

@@ -47,7 +47,15 @@ def verdict_text(record: Record) -> str:
     if record.bar is not None and record.bar.kind == "most" and record.ours is not None:
         return _time(record.ours)
     ratio = record.wall_ratio if record.bar and record.bar.kind == "wall" else record.ratio
-    return "" if ratio is None else f"{ratio:.2f}"
+    return "" if ratio is None else _ratio_text(ratio, record)
+
+
+def _ratio_text(ratio: float, record: Record) -> str:
+    """Two digits, or as many as tell it from the bar that it missed."""
+    if record.met is False and record.bar is not None:
+        texts = [f"{ratio:.{digits}f}" for digits in (2, 3, 4, 5)]
+        return next((one for one in texts if float(one) > record.bar.value), texts[-1])
+    return f"{ratio:.2f}"
 
 
 def _time(value: float, unit: str = "s") -> str:
@@ -66,7 +74,7 @@ def _ratio_row(record: Record, label: str, *, wall: bool = False) -> Row:
             "extra": 1 + record.bar.value / record.raw,
             "most": record.bar.value / record.raw,
         }.get(record.bar.kind, record.bar.value)
-    return Row(label, points, bar, f"{ours:.2f}" if ours else "", record.met)
+    return Row(label, points, bar, _ratio_text(ours, record) if ours else "", record.met)
 
 
 def _time_row(record: Record, label: str, raw: str, ours: str) -> Row:

@@ -112,8 +112,8 @@ def raw(backend: str, parameters: list[Any], x: Any, labels: Any) -> Program:
         import jax
         import jax.numpy as jnp
 
-        weights = [jnp.asarray(p) for p in parameters]
-        data, target = jnp.asarray(x), jnp.asarray(labels)
+        arrays = [jnp.asarray(p) for p in parameters]
+        rows, classes = jnp.asarray(x), jnp.asarray(labels)
 
         def jax_loss(p: list[Any], data: Any, target: Any) -> Any:
             h = jax.nn.relu(data @ p[0] + p[1])
@@ -122,22 +122,23 @@ def raw(backend: str, parameters: list[Any], x: Any, labels: Any) -> Program:
             return -jnp.mean(jnp.take_along_axis(scores, target[:, None], axis=1))
 
         step = jax.jit(jax.value_and_grad(jax_loss))
-        return lambda: jax.block_until_ready(step(weights, data, target))
+        return lambda: jax.block_until_ready(step(arrays, rows, classes))
     import mlx.core as mx
-    import mlx.nn
 
-    weights = [mx.array(p) for p in parameters]
-    data, target = mx.array(x), mx.array(labels)
+    losses: Any = importlib.import_module("mlx.nn").losses
+
+    values = [mx.array(p) for p in parameters]
+    inputs, wanted = mx.array(x), mx.array(labels)
 
     def mlx_loss(p: list[Any]) -> Any:
-        h = mx.maximum(data @ p[0] + p[1], 0)
+        h = mx.maximum(inputs @ p[0] + p[1], 0)
         h = mx.maximum(h @ p[2] + p[3], 0)
-        return mlx.nn.losses.cross_entropy(h @ p[4] + p[5], target, reduction="mean")
+        return losses.cross_entropy(h @ p[4] + p[5], wanted, reduction="mean")
 
     mlx_step = mx.value_and_grad(mlx_loss)
 
     def run() -> Any:
-        loss, grads = mlx_step(weights)
+        loss, grads = mlx_step(values)
         mx.eval(loss, grads)
         return loss, grads
 

@@ -120,7 +120,7 @@ def raw_torch(rank: int, size: int) -> tuple[Step, Callable[[], list[Any]]]:
     def step() -> float:
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(parallel(x), y)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
         optimizer.step()
         return float(loss.detach())
 
@@ -218,8 +218,8 @@ def measured_step(backend: str, rounds: int) -> dict[str, Any]:
             for _ in range(5):
                 steps[name]()
             if turn:  # the first one compiles
-                spent = (time.process_time() - cpu) / 5, (time.perf_counter() - wall) / 5
-                times[name].append(spent)
+                found = (time.process_time() - cpu) / 5, (time.perf_counter() - wall) / 5
+                times[name].append(found)
     result: dict[str, Any] = {"apart": apart}
     for name, spent in times.items():
         result[name] = statistics.median(cpu for cpu, _ in spent)

@@ -47,6 +47,7 @@ def network(way: str, kind: str) -> Callable[[Any, Any], Any]:
     import ember_ml as em
     from ember_ml import ops
     from ember_ml.autodiff import checkpoint_sequence
+    from ember_ml.ops.control.scanning import scan
 
     step = em.checkpoint(layer) if kind == "checkpoint" else layer
 
@@ -55,16 +56,16 @@ def network(way: str, kind: str) -> Callable[[Any, Any], Any]:
             rows = ops.reshape(weights, (8, LAYERS // 8, WIDTH, WIDTH))
 
             def segment(h: Any, some: Any) -> Any:
-                return ops.scan(lambda h, w: (layer(h, w), None), h, some)[0]
+                return scan(lambda h, w: (layer(h, w), None), h, some)[0]
 
             inner = em.checkpoint(segment)
-            last, _ = ops.scan(lambda h, some: (inner(h, some), None), x, rows)
+            last, _ = scan(lambda h, some: (inner(h, some), None), x, rows)
         else:
-            last, _ = ops.scan(lambda h, w: (step(h, w), None), x, weights)
+            last, _ = scan(lambda h, w: (step(h, w), None), x, weights)
         return ops.mean(last * last)
 
     def in_a_row(weights: Any, x: Any) -> Any:
-        steps = [lambda h, w=w: step(h, w) for w in ops.unstack(weights)]
+        steps = [lambda h, w=w: step(h, w) for w in ops.unstack(weights)]  # type: ignore[misc]  # bound in the loop
         if kind == "segments":
             last = checkpoint_sequence(steps)(x)
         else:
@@ -107,6 +108,7 @@ def measured(backend: str, way: str, kind: str, path: str) -> dict[str, Any]:
     )
     x = ops.asarray(random.standard_normal((BATCH, WIDTH)).astype(np.float32))
     run = gradients(way, kind)
+    step = run
     if way.startswith("jit"):
         import jax
 
@@ -116,7 +118,6 @@ def measured(backend: str, way: str, kind: str, path: str) -> dict[str, Any]:
         def step(weights: Any, x: Any) -> Any:
             return ops.asarray(compiled(weights.native, x.native))
     else:
-        step = run
         run(weights, x[:8]).numpy()
     with em.memory.track() as m:
         began = time.process_time()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ def scatter(setting: Setting) -> Iterator[Measure]:
     ways = scatter_ways(setting.backend)
     found = {}
     for name, way in ways.items():
-        program = done(lambda way=way: way(values.native, indices.native))
+        program = done(partial(way, values.native, indices.native))
         error = np.abs(np.asarray(program()) - exact).max()
         assert error < 1e-3, f"{setting.backend} {name}: {error}"
         found[name] = medians({"raw": program}, setting.rounds_of(5), 0.02)["raw"][0]
@@ -143,18 +144,18 @@ def stft(setting: Setting) -> Iterator[Measure]:
     if setting.backend == "torch":
         import torch
 
-        window, raw = torch.hann_window(FRAME), x.native
-        theirs = torch.stft(raw, FRAME, HOP, window=window, return_complex=True)
+        hann, raw = torch.hann_window(FRAME), x.native
+        bins = torch.stft(raw, FRAME, HOP, window=hann, return_complex=True)
         yield Measure(
             "stft",
-            lambda: torch.stft(raw, FRAME, HOP, window=window, return_complex=True),
+            lambda: torch.stft(raw, FRAME, HOP, window=hann, return_complex=True),
             ours,
             1.1,
             "torch.stft",
         )
         yield Measure(
             "istft",
-            lambda: torch.istft(theirs, FRAME, HOP, window=window, length=SAMPLES),
+            lambda: torch.istft(bins, FRAME, HOP, window=hann, length=SAMPLES),
             back,
             against="torch.istft",
         )
@@ -229,10 +230,11 @@ def mlx_parts(v: dict[str, list[Any]]) -> dict[str, Program]:
     images, windows = mx.contiguous(mx.moveaxis(x, 1, -1)), mx.contiguous(mx.moveaxis(w, 1, -1))
     mx.eval(images, windows)
     scale = 1 / math.sqrt(64)
+    rows, weight, bias = v["layer_norm"]
     return {
         "attention": lambda: mx.fast.scaled_dot_product_attention(*v["attention"], scale=scale),
         "conv2d": lambda: mx.conv2d(images, windows),
-        "layer_norm": lambda: mx.fast.layer_norm(*v["layer_norm"], 1e-5),
+        "layer_norm": lambda: mx.fast.layer_norm(rows, weight, bias, 1e-5),
     }
 
 
@@ -260,9 +262,10 @@ def network(setting: Setting) -> Iterator[Measure]:
     }
     t = {name: [ops.asarray(a) for a in arrays] for name, arrays in v.items()}
     x, w, b = t["layer_norm"]
-    ours = {
+    images, windows = t["conv2d"]
+    ours: dict[str, Program] = {
         "attention": lambda: ops.scaled_dot_product_attention(*t["attention"]),
-        "conv2d": lambda: ops.conv2d(*t["conv2d"]),
+        "conv2d": lambda: ops.conv2d(images, windows),
         "layer_norm": lambda: ops.layer_norm(x, (768,), w, b),
         "gelu": lambda: ops.gelu(t["gelu"][0]),
     }

@@ -114,8 +114,8 @@ def torch_mlp(x: Any) -> Program:
 def mlx_mlp(x: Any) -> Program:
     """The same as layers of mlx.nn."""
     import mlx.core as mx
-    import mlx.nn as mnn
 
+    mnn: Any = importlib.import_module("mlx.nn")  # it publishes types for a part of its names
     twin = mnn.Sequential(mnn.Linear(64, 128), mnn.ReLU(), mnn.Linear(128, 10))
     data = mx.array(x)
     mx.eval(twin.parameters(), data)
@@ -212,7 +212,7 @@ def _torch_step() -> Program:
     def step() -> float:
         optimizer.zero_grad()
         loss = cross_entropy(model(tokens).reshape(-1, VOCABULARY), targets.reshape(-1))
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
         optimizer.step()
         return loss.item()
 
@@ -280,10 +280,11 @@ def _jax_step() -> Program:
 
 def _mlx_step() -> Program:
     import mlx.core as mx
-    import mlx.nn as mnn
-    import mlx.optimizers as optimizers
 
-    class Attention(mnn.Module):
+    mnn: Any = importlib.import_module("mlx.nn")  # it publishes types for a part of its names
+    optimizers: Any = importlib.import_module("mlx.optimizers")
+
+    class Attention(mnn.Module):  # type: ignore[misc]  # Any, as above
         def __init__(self) -> None:
             super().__init__()
             for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
@@ -300,7 +301,7 @@ def _mlx_step() -> Program:
             y = mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask="causal")
             return self.out_proj(y.transpose(0, 2, 1, 3).reshape(x.shape))
 
-    class Block(mnn.Module):
+    class Block(mnn.Module):  # type: ignore[misc]  # Any, as above
         def __init__(self) -> None:
             super().__init__()
             self.norm1, self.norm2 = mnn.LayerNorm(WIDTH), mnn.LayerNorm(WIDTH)
@@ -311,7 +312,7 @@ def _mlx_step() -> Program:
             x = x + self.attention(self.norm1(x))
             return x + self.down(mnn.gelu(self.up(self.norm2(x))))
 
-    class Decoder(mnn.Module):
+    class Decoder(mnn.Module):  # type: ignore[misc]  # Any, as above
         def __init__(self) -> None:
             super().__init__()
             self.tokens = mnn.Embedding(VOCABULARY, WIDTH)
@@ -355,7 +356,7 @@ def keras_step() -> Program:
     layers: Any = keras.layers
     given = keras.Input((LENGTH,), dtype="int32")
 
-    class Places(layers.Layer):  # type: ignore[misc, name-defined]  # Keras has no types
+    class Places(layers.Layer):  # type: ignore[misc]  # Keras has no types
         def build(self, shape: Any) -> None:
             self.table = self.add_weight(shape=(LENGTH, WIDTH))
 
@@ -400,6 +401,7 @@ def torch_generation() -> Program:
                 start += tokens.shape[1]
                 tokens = scores[:, -1].argmax(-1, keepdim=True)
                 found.append(tokens)
-            return torch.cat(found, 1).tolist()[0]
+            tokens_found: list[int] = torch.cat(found, 1).tolist()[0]
+            return tokens_found
 
     return run
