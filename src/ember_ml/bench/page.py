@@ -23,9 +23,10 @@ h2{font-size:20px;margin:0 0 4px}
 p{margin:0 0 10px;max-width:78ch}
 a{color:var(--s0)}
 .soft{color:var(--soft);font-size:14px}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(132px,1fr));gap:10px;margin:18px 0}
-.tile{background:var(--paper);border:1px solid var(--grid);border-radius:10px;padding:10px 14px}
-.tile b{display:block;font-size:24px;line-height:1.25;font-variant-numeric:tabular-nums}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(118px,1fr));gap:10px;margin:18px 0}
+.tile{background:var(--paper);border:1px solid var(--grid);border-radius:10px;padding:10px 12px}
+.tile b{display:block;font-size:22px;line-height:1.3;white-space:nowrap;
+  font-variant-numeric:tabular-nums}
 .tile span{color:var(--soft);font-size:13px}
 nav{display:flex;flex-wrap:wrap;gap:4px 14px;margin:0 0 22px;font-size:14px}
 .sections{display:grid;grid-template-columns:minmax(0,1fr);gap:18px;margin:0 0 18px}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,11 @@ def draw_png(run: Run, path: Path) -> None:
 
 def _head(run: Run, part: Any) -> None:
     part.text(0.01, 0.72, "ember_ml beside the raw engines", fontsize=18, weight="bold", color=INK)
-    numbers = "   ·   ".join(f"{one.number} {one.label}" for one in headlines(run))
-    part.text(0.01, 0.40, numbers, fontsize=11, color=INK)
+    numbers = " · ".join(f"{one.number} {one.label}" for one in headlines(run))
+    part.text(0.01, 0.38, textwrap.fill(numbers, 150), fontsize=10, color=INK)
     date = str(run.machine.get("date", "")).partition("T")[0]
     text = f"{date} on {machine.summary(run.machine)}"
-    part.text(0.01, 0.14, text + (", a quick run" if run.quick else ""), fontsize=9, color=SOFT)
+    part.text(0.01, 0.08, text + (", a quick run" if run.quick else ""), fontsize=9, color=SOFT)
 
 
 def _columns(chart: Chart) -> int:
@@ -91,7 +92,8 @@ def _chart(part: Any, chart: Chart) -> None:
     for place in list(axes)[len(chart.panels) :]:
         place.axis("off")
     if len({slot(name) for name in chart.series}) > 1:
-        handles = [_handle(chart, name) for name in reversed(chart.series)]
+        names = chart.series if chart.kind == "lines" else reversed(chart.series)
+        handles = [_handle(chart, name) for name in names]
         part.legend(
             handles=handles, loc="upper right", ncols=6, fontsize=8, frameon=False, labelcolor=INK
         )

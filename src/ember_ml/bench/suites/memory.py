@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ def layer(h: Any, w: Any) -> Any:
     return h + ops.tanh(h @ w) * ops.sin(h)
 
 
+def _swapped(step: Callable[[Any, Any], Any], w: Any, h: Any) -> Any:
+    return step(h, w)
+
+
 def network(way: str, kind: str) -> Callable[[Any, Any], Any]:
     """The loss of the network for stacked weights and a batch."""
     import ember_ml as em
@@ -65,7 +70,7 @@ def network(way: str, kind: str) -> Callable[[Any, Any], Any]:
         return ops.mean(last * last)
 
     def in_a_row(weights: Any, x: Any) -> Any:
-        steps = [lambda h, w=w: step(h, w) for w in ops.unstack(weights)]  # type: ignore[misc]  # bound in the loop
+        steps = [partial(_swapped, step, w) for w in ops.unstack(weights)]
         if kind == "segments":
             last = checkpoint_sequence(steps)(x)
         else:
