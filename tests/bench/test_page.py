@@ -185,8 +185,9 @@ def test_the_documentation_is_renewed_between_its_markers(run: Run, tmp_path: Pa
 
 
 def test_every_marker_of_our_page_has_a_block(run: Run) -> None:
-    text = (Path(__file__).parents[2] / "docs" / documents.PAGE).read_text(encoding="utf-8")
-    names = [match[1] for match in documents.MARKER.finditer(text)]
+    docs = Path(__file__).parents[2] / "docs"
+    texts = [page.read_text(encoding="utf-8") for page in docs.glob("*.md")]
+    names = [match[1] for text in texts for match in documents.MARKER.finditer(text)]
     assert sorted(names) == sorted(documents.blocks(run))
     # A table whose rows have other numbers of cells is no table.
     for block in documents.blocks(run).values():

@@ -15,7 +15,9 @@ from ember_ml.bench.catalog import ENGINES
 from ember_ml.bench.page import render
 from ember_ml.bench.records import Record, Run, readable, save_run
 from ember_ml.bench.scaling import chart as scaling_chart
+from ember_ml.bench.scaling import links
 from ember_ml.bench.sections import NAMES, headlines, sections, verdict_text
+from ember_ml.distributed.scaling import Link
 from ember_ml.errors import FormatError
 
 __all__ = ["PAGE", "blocks", "check_docs", "renew", "replaced"]
@@ -36,16 +38,21 @@ def check_docs(docs: Path) -> None:
 def renew(run: Run, docs: Path) -> list[Path]:
     """Write the page's tables, its plots, and the whole run beside them; the files written."""
     check_docs(docs)
-    page, assets = docs / PAGE, docs / "assets"
+    assets = docs / "assets"
     assets.mkdir(exist_ok=True)
-    written = [page]
-    page.write_text(replaced(page.read_text(encoding="utf-8"), blocks(run)), encoding="utf-8")
+    written = []
+    found = blocks(run)
+    for page in sorted(docs.glob("*.md")):  # others may have markers too
+        text = page.read_text(encoding="utf-8")
+        if MARKER.search(text):
+            page.write_text(replaced(text, found), encoding="utf-8")
+            written.append(page)
     drawn = {
         f"bench-{one.key}.svg": svg.figure(chart) for one in sections(run) for chart in one.charts
     }
-    links = scaling_chart(run)
-    if links is not None:
-        drawn["scaling.svg"] = svg.figure(links)
+    ranks = scaling_chart(run)
+    if ranks is not None:
+        drawn["scaling.svg"] = svg.figure(ranks)
     drawn["bench.html"] = render(run)
     for name, text in drawn.items():
         (assets / name).write_text(text, encoding="utf-8")
@@ -82,7 +89,23 @@ def blocks(run: Run) -> dict[str, str]:
             picture = f"![{one.title}: {one.charts[0].x.title}](assets/bench-{one.key}.svg)\n\n"
         make = TABLES.get(one.key, _measures)
         found[one.key] = f"\n{picture}{make(one.records)}\n"
+    measured = links(run)
+    if measured:
+        found["links"] = _links(run, measured)
     return found
+
+
+def _links(run: Run, measured: dict[str, Link]) -> str:
+    """The constants of the links, in words."""
+    each = [
+        f"{link.latency * 1e6:,.0f} µs for a message and {link.bandwidth / 1e9:.1f} GB in a second "
+        f"on {NAMES[engine]}"
+        for engine, link in measured.items()
+    ]
+    return (
+        f"On the left, links as two processes find them on {machine.summary(run.machine)}, by "
+        f"`benchmarks/distributed.py`: {', '.join(each)}.\n"
+    )
 
 
 def _machine(run: Run) -> str:

@@ -57,6 +57,9 @@ def run_with_progress(
                 records += found
                 if hasattr(os, "getloadavg"):
                     loads.append(round(os.getloadavg()[0], 2))
+                if not console.is_terminal:  # a log: a line in place of a bar that moves
+                    measures = f"{len(found)} measure" + ("s" if len(found) != 1 else "")
+                    console.print(f"{escape(task.title)}: {measures}", highlight=False)
                 for one in found:
                     if one.error:
                         console.print(f"[red]{escape(task.title)}[/red]: {escape(one.error)}")

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -18,7 +19,7 @@ from ember_ml.bench import machine
 from ember_ml.bench.catalog import ENGINES, Benchmark, chosen
 from ember_ml.bench.records import Record, Run
 from ember_ml.bench.worker import environment
-from ember_ml.errors import UnknownBackendError, UnknownKeyError
+from ember_ml.errors import FormatError, UnknownBackendError, UnknownKeyError
 
 __all__ = ["Task", "plan", "run", "run_tasks"]
 
@@ -154,7 +155,7 @@ def _run_one(
                     at = message["at"]
                     listen(at)
                 elif "record" in message:
-                    records.append(Record.from_json(message["record"]))
+                    records.append(_record(message["record"], task, at))
                 else:
                     done = True
         finally:
@@ -167,6 +168,14 @@ def _run_one(
             reason = reason or _last_words(errors, status, at)
             records.append(Record(task.benchmark, "", at, task.backend, error=reason))
     return records
+
+
+def _record(data: Any, task: Task, at: str) -> Record:
+    """A record; one that holds no number, as where raw took no time, is a failure of its own."""
+    try:
+        return Record.from_json(data)
+    except FormatError as error:
+        return Record(task.benchmark, "", at, task.backend, error=str(error))
 
 
 def _messages(stream: IO[str] | None, silence: float) -> Iterator[dict[str, Any] | None]:
@@ -198,7 +207,8 @@ def _end(process: subprocess.Popen[str]) -> None:
     if os.name == "posix":
         import signal
 
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may have ended meanwhile
+            os.killpg(process.pid, signal.SIGKILL)
     else:
         process.kill()
 

@@ -18,7 +18,7 @@ def main(name: str) -> None:
     from ember_ml.bench import machine
     from ember_ml.bench.progress import run_with_progress
     from ember_ml.bench.records import save_run
-    from ember_ml.bench.showing import table
+    from ember_ml.bench.showing import gaps, table
     from ember_ml.errors import EmberError
 
     chosen = benchmark(name)
@@ -43,7 +43,10 @@ def main(name: str) -> None:
             quick=options.quick,
             rounds=options.rounds,
         )
-        Console().print(table(run))
+        out = Console()
+        out.print(table(run, width=out.width))
+        for line in gaps(run):
+            out.print(line, soft_wrap=True, highlight=False)
         console.print(machine.summary(run.machine), style="dim", highlight=False)
         if options.json:
             save_run(run, options.json)

@@ -10,10 +10,12 @@ from rich.text import Text
 
 from ember_ml.bench.records import Record, Run, readable
 
-__all__ = ["changes", "table", "verdict"]
+__all__ = ["changes", "gaps", "table", "verdict"]
 
 # A ratio that differs by less is noise, on most machines.
 NOISE = 0.1
+# Columns of a terminal from which on other libraries are shown as well.
+WIDE = 120
 
 
 def verdict(record: Record) -> Text:
@@ -27,10 +29,10 @@ def verdict(record: Record) -> Text:
     return Text("met", "green") if record.met else Text("missed", "bold red")
 
 
-def table(run: Run, before: Run | None = None) -> Table:
-    """Every measure: raw, ours, ratio, bar, and whether it is met."""
+def table(run: Run, before: Run | None = None, width: int = WIDE) -> Table:
+    """Every measure: raw, ours, ratio, bar, and whether it is met; peers where there is room."""
     earlier = {one.key: one for one in before.records} if before else {}
-    peers = any(one.peers for one in run.records)
+    peers = width >= WIDE and any(one.peers for one in run.records)
     found = Table(title="ember_ml beside the raw engines", header_style="bold", pad_edge=False)
     found.add_column("measure", overflow="fold", min_width=16)
     for name in ("raw", "ember_ml", "ratio", "bar"):
@@ -64,11 +66,21 @@ def _numbers(record: Record) -> Iterable[str]:
 
 
 def _beside(record: Record) -> str:
-    if record.error or record.left_out:
-        return escape(record.error or record.left_out)
     if not record.raw:
         return ""
     return ", ".join(f"{name} {value / record.raw:.2f}" for name, value in record.peers.items())
+
+
+def gaps(run: Run) -> list[str]:
+    """Why some measures have no number, a line for each."""
+    return [
+        f"[red]failed[/red] {escape(one.title)} ({one.benchmark}): {escape(one.error)}"
+        if one.error
+        else f"[yellow]left out[/yellow] {escape(one.title)} ({one.benchmark}): "
+        f"{escape(one.left_out)}"
+        for one in run.records
+        if one.error or one.left_out
+    ]
 
 
 def changes(run: Run, before: Run) -> list[tuple[Record, float, float]]:

@@ -57,9 +57,11 @@ def _read(path: Path, option: str) -> Run:
 
 
 def _show(console: Console, run: Run, before: Run | None) -> None:
-    from ember_ml.bench.showing import changes, table
+    from ember_ml.bench.showing import changes, gaps, table
 
-    console.print(table(run, before))
+    console.print(table(run, before, console.width))
+    for line in gaps(run):
+        console.print(line, soft_wrap=True, highlight=False)
     met = len(run.judged) - len(run.missed)
     said = [f"{met} of {len(run.judged)} bars met"] if run.judged else []
     said += [f"{len(run.failed)} failed"] if run.failed else []
@@ -67,6 +69,11 @@ def _show(console: Console, run: Run, before: Run | None) -> None:
         said.append(f"{len(changes(run, before))} ratios differ by more than a tenth")
     console.print(f"[bold]{'; '.join(said) or 'no bar was measured'}[/bold]", highlight=False)
     console.print(escape(machine.summary(run.machine)), highlight=False, soft_wrap=True)
+    if not {"keras", "autoray", "autograd"} & set(run.machine.get("versions", {})):
+        console.print(
+            "[dim]Other libraries beside ours: pip install 'ember-ml\\[bench]'[/dim]",
+            highlight=False,
+        )
     if run.quick:
         console.print("[dim]A quick run: few rounds, some sizes smaller; not for comparison.[/dim]")
 

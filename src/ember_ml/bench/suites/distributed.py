@@ -263,7 +263,8 @@ def _launched(setting: Setting, what: str) -> dict[str, Any]:
     """What two processes find, in which this module is the program."""
     path = setting.place / f"{what}.json"
     command = [sys.executable, "-m", "ember_ml.launch", "-n", "2", "--backend", setting.backend]
-    command += [__file__, setting.backend, what, str(setting.rounds_of(15)), str(path)]
+    command += ["--module", "ember_ml.bench.suites.distributed", setting.backend, what]
+    command += [str(setting.rounds_of(15)), str(path)]
     subprocess.run(command, check=True, stdout=sys.stderr)
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
