@@ -258,6 +258,38 @@ def test_a_quick_run_of_one_benchmark(tmp_path: Path) -> None:
     assert "A quick run" in result.output
 
 
+def test_what_was_measured_is_kept_when_a_run_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Record("overhead", "ops", "add", "numpy", ours=1.0, raw=1.0)
+
+    def one_and_the_end(*given: object, **options: object) -> Iterator[object]:
+        yield running.Task("overhead", "numpy", ("ops",)), [found]
+        raise SystemExit(9)
+
+    monkeypatch.setattr("ember_ml.bench.progress.run_tasks", one_and_the_end)
+    result = ember("bench", "overhead", "--backend", "numpy", "--out", str(tmp_path))
+    assert result.exit_code == 9
+    assert load_run(tmp_path / "bench.json").records == (found,)
+
+
+def test_what_was_measured_is_shown_when_a_run_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Record("overhead", "ops", "add", "numpy", ours=1.0, raw=1.0)
+
+    def one_and_ctrl_c(*given: object, **options: object) -> Iterator[object]:
+        yield running.Task("overhead", "numpy", ("ops",)), [found]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ember_ml.bench.progress.run_tasks", one_and_ctrl_c)
+    result = ember("bench", "overhead", "--backend", "numpy", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "interrupted: what was measured so far is shown" in result.output
+    assert "overhead on numpy: 1 measure" in result.output
+    assert (tmp_path / "bench.html").is_file()
+
+
 def test_an_earlier_run_is_shown_and_compared(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "old.json"
     save_run(run, path)

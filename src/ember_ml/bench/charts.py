@@ -145,7 +145,7 @@ class Chart:
 def place(axis: Axis, value: float) -> float:
     """Where a value is between the ends of an axis, from 0 to 1.
 
-    >>> place(Axis("", "ratio", 0.1, 10.0), 1.0)
+    >>> round(place(Axis("", "ratio", 0.1, 10.0), 1.0), 6)
     0.5
     """
     if axis.log:

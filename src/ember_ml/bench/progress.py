@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -26,8 +26,13 @@ def run_with_progress(
     only: Sequence[str] = (),
     quick: bool = False,
     rounds: int | None = None,
+    keep: Callable[[Run], None] = lambda run: None,
 ) -> Run:
-    """Run benchmarks; Ctrl-C keeps what was measured before it."""
+    """Run benchmarks; Ctrl-C keeps what was measured before it.
+
+    `keep` is given what there is after each benchmark, so that a long run that is killed has left
+    something behind.
+    """
     tasks, records = plan(names, backends, only)
     if not tasks:
         missing = ", ".join(f"{one.name} ({one.left_out})" for one in records)
@@ -63,6 +68,7 @@ def run_with_progress(
                 for one in found:
                     if one.error:
                         console.print(f"[red]{escape(task.title)}[/red]: {escape(one.error)}")
+                keep(Run(about | {"loads": loads}, tuple(records), quick))
                 progress.advance(bar)
                 if place + 1 < len(tasks):
                     title = tasks[place + 1].title

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ember_ml.bench import machine
-from ember_ml.bench.records import Run, load_run
+from ember_ml.bench.records import Run, load_run, save_run
 from ember_ml.errors import DomainError, FormatError
 
 __all__ = ["bench"]
@@ -43,7 +43,11 @@ def bench(
     else:
         from ember_ml.bench.progress import run_with_progress
 
-        run = run_with_progress(console, names, backends=backends, quick=quick)
+        def keep(run: Run) -> None:
+            out.mkdir(parents=True, exist_ok=True)
+            save_run(run, out / "bench.json")
+
+        run = run_with_progress(console, names, backends=backends, quick=quick, keep=keep)
     _show(console, run, before)
     _write(console, run, before, out, docs)
     if run.failed or (check and run.missed):
