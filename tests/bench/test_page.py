@@ -170,7 +170,9 @@ def test_the_documentation_is_renewed_between_its_markers(run: Run, tmp_path: Pa
     )
     written = documents.renew(run, tmp_path)
     text = page.read_text(encoding="utf-8")
-    assert text.startswith("# Title\n<!-- bench:machine -->\n\nThis run: 2026-11-17 on A <CPU>")
+    assert text.startswith(
+        "# Title\n<!-- bench:machine -->\n\nThis run: 2026-11-17 on A &lt;CPU&gt;"
+    )
     assert "\nprose\n" in text
     assert text.endswith("<!-- bench:unknown -->\nkept\n<!-- /bench:unknown -->\nend\n")
     assert "![One call: cost, the raw engine = 1](assets/bench-overhead.svg)" in text

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from ember_ml.bench import machine, svg
 from ember_ml.bench.catalog import ENGINES
@@ -103,7 +104,8 @@ def _links(run: Run, measured: dict[str, Link]) -> str:
         for engine, link in measured.items()
     ]
     return (
-        f"On the left, links as two processes find them on {machine.summary(run.machine)}, by "
+        "On the left, links as two processes find them on "
+        f"{escape(machine.summary(run.machine))}, by "
         f"`benchmarks/distributed.py`: {', '.join(each)}.\n"
     )
 
@@ -113,8 +115,8 @@ def _machine(run: Run) -> str:
     numbers = ", ".join(f"{one.number} {one.label}" for one in headlines(run))
     quick = " It was a quick run: few rounds, some sizes smaller." if run.quick else ""
     return (
-        f"\nThis run: {date} on {machine.summary(run.machine)}, with "
-        f"{machine.versions_text(run.machine)}.{quick} In short: {numbers}. "
+        f"\nThis run: {date} on {escape(machine.summary(run.machine))}, with "
+        f"{escape(machine.versions_text(run.machine))}.{quick} In short: {numbers}. "
         "[All of it on one page](assets/bench.html), [as JSON](assets/bench.json).\n\n"
     )
 
@@ -123,7 +125,7 @@ def _missed(run: Run) -> str:
     lines = [
         f"- {_engine(one)}`{one.name}`: {verdict_text(one)}, bar {_bar(one)}" for one in run.missed
     ]
-    lines += [f"- {one.title} ({one.benchmark}) failed: {one.error}" for one in run.failed]
+    lines += [f"- {one.title} ({one.benchmark}) failed: {escape(one.error)}" for one in run.failed]
     return "\n" + "\n".join(lines or ["Every bar was met."]) + "\n\n"
 
 
@@ -148,34 +150,30 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(names), "|" + "---|" * len(kept), *map(line, rows)]) + "\n"
 
 
-def _verdict(record: Record) -> str:
-    return "" if record.met is None else "met" if record.met else "**missed**"
-
-
 def _measures(records: Sequence[Record]) -> str:
-    """A row for each measure."""
+    """A row for each measure, bold beyond the bar; several peers take the place of times."""
     peers = list(dict.fromkeys(name for one in records for name in one.peers))
-    names = ("engine", "measure", "against", "raw", "ember_ml", "ratio", *peers, "bar", "")
+    names = ("engine", "measure", "against", "raw", "ember_ml", "ratio", *peers, "bar")
     rows = []
     for one in records:
         beside = [
             f"{one.peers[name] / one.raw:.2f}" if one.raw and name in one.peers else ""
             for name in peers
         ]
+        times = [_value(one.raw, one.unit), _value(one.ours, one.unit)]
         ratio = one.wall_ratio if one.bar and one.bar.kind == "wall" else one.ratio
-        rows.append(
-            [
-                _engine(one).strip(),
-                one.name,
-                one.against,
-                _value(one.raw, one.unit),
-                _value(one.ours, one.unit),
-                "" if ratio is None else f"{ratio:.2f}",
-                *beside,
-                _bar(one),
-                _verdict(one),
-            ]
-        )
+        ours = ["" if ratio is None else f"{ratio:.2f}"]
+        # What the bar is about is bold: a time where it is one of times.
+        bold = times if one.bar and one.bar.kind in ("extra", "most") else ours
+        if one.met is False:
+            bold[-1] = f"**{verdict_text(one) if bold is ours else bold[-1]}**"
+        engine, against = _engine(one).strip(), one.against
+        rows.append([engine, one.name, against, *times, *ours, *beside, _bar(one)])
+    if len(peers) > 1:
+        # The ratio is ours: it stands beside those of the others.
+        kept = [0, 1, 3, *range(5, len(names))]
+        names = tuple("ember_ml" if name == "ratio" else name for name in names)
+        return _table([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
     return _table(names, rows)
 
 
@@ -216,8 +214,20 @@ def _growth(records: Sequence[Record]) -> str:
     return _table(("op", "engine", *(f"{size:,}" for size in shown)), rows)
 
 
+def _imports(records: Sequence[Record]) -> str:
+    """A row for each library, the quickest first."""
+    one = records[0]
+    times = {"numpy": one.raw or 0.0, "**ember_ml**": one.ours or 0.0, **one.peers}
+    rows = [
+        [f"import {name}", _value(value, "s"), _bar(one) if name == "**ember_ml**" else ""]
+        for name, value in sorted(times.items(), key=lambda item: item[1])
+    ]
+    return _table(("library", "CPU time", "bar"), rows)
+
+
 TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
     "growth": _growth,
+    "imports": _imports,
     "ops": _by_engine,
     "storage": _by_engine,
 }

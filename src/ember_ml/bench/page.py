@@ -50,7 +50,8 @@ table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums;
 th,td{text-align:left;padding:4px 10px 4px 0;border-bottom:1px solid var(--grid);vertical-align:top}
 th{color:var(--soft);font-weight:600;white-space:nowrap}
 .right{text-align:right;white-space:nowrap}
-@media (max-width:520px){main{padding:18px 10px 40px}section{padding:14px 12px}h1{font-size:23px}}
+@media (max-width:520px){main{padding:18px 10px 40px}section{padding:14px 12px}h1{font-size:23px}
+  .tile b{font-size:18px}}
 @media print{section{break-inside:avoid}}
 """
 GROUND = (
@@ -200,8 +201,8 @@ def _chart(chart: Chart) -> str:
     shows = chart.kind != "bars" or len(chart.panels[0].rows[0].points) > 1
     key = f'<ul class="legend">{marks}</ul>' if shows else ""
     count = {1: " one", 3: " three"}.get(len(chart.panels), "")
-    # About as wide as it is shown, so that letters have the size of the page's own.
-    width = {" one": 530.0, " three": 350.0}.get(count, 520.0)
+    # Between what a wide screen shows and what a narrow one does: letters can be read on both.
+    width = 350.0 if count == " three" else svg.WIDTH
     panels = "".join(svg.panel(chart, one, width) for one in chart.panels)
     return f'{key}<div class="panels{count}">{panels}</div>'
 

@@ -172,10 +172,7 @@ def _layers(run: Run) -> Section:
         "The forward pass of the MLP 64-128-10 on 32 rows as layers: nn.Sequential beside the "
         "engine's functions called by hand, and beside other libraries' layers."
     )
-    rows = [
-        _ratio_row(one, f"{NAMES[one.backend]}, against {one.against.replace('functional ', '')}")
-        for one in records
-    ]
+    rows = [_ratio_row(one, NAMES[one.backend]) for one in records]
     return Section("layers", "Layers", about, tuple(records), _ratios(rows))
 
 
@@ -300,15 +297,13 @@ def _moves(run: Run) -> Section:
 def _several(run: Run) -> Section:
     records = run.of("distributed")
     steps = run.of("distributed", "steps")
-    rows = [
-        _ratio_row(one, f"{NAMES[one.backend]}, against {one.against}", wall=True) for one in steps
-    ]
+    rows = [_ratio_row(one, NAMES[one.backend], wall=True) for one in steps]
     about = (
         "A data parallel step on two processes of this machine, in wall time. PyTorch and JAX "
         "stand beside their own; NumPy and MLX have none, and stand beside one process with the "
         "whole batch, which two cores can halve at best."
     )
-    charts = _ratios(rows, "wall time, against = 1")
+    charts = _ratios(rows, "wall time, what it is held against = 1")
     return Section("several", "Several processes", about, tuple(records), charts)
 
 

@@ -23,7 +23,7 @@ from ember_ml.bench.charts import (
 
 __all__ = ["STYLE", "figure", "legend", "panel"]
 
-WIDTH = 440.0
+WIDTH = 430.0
 ROW, BAR = 25.0, 9.0
 FOOT = 42.0
 LINES = 210.0
@@ -257,7 +257,8 @@ def legend(chart: Chart) -> list[tuple[str, str]]:
 def figure(chart: Chart, columns: int = 2) -> str:
     """A chart as a file of its own, with its legend and its style."""
     columns = min(columns, len(chart.panels))
-    width = WIDTH * (1.35 if columns == 1 else 1.0)
+    # Pages of text are some 700 pixels wide.
+    width = 560.0 if columns == 1 else 370.0
     gap, y, x = 28.0, 0.0, 0.0
     total = columns * width + (columns - 1) * gap
     parts: list[str] = []

@@ -188,7 +188,7 @@ def generation(setting: Setting) -> Iterator[Measure]:
     if theirs() != ours():
         raise AssertionError("the two programs give other tokens")
     limit = LIMITS["generation"]["torch"]
-    yield Measure("generation of 64 tokens", theirs, ours, limit, "plain torch", rounds=25)
+    yield Measure("generate 64 tokens", theirs, ours, limit, "plain torch", rounds=25)
 
 
 # What Decoder calls the parameters of `weights`.

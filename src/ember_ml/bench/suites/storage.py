@@ -48,7 +48,11 @@ def loading(setting: Setting) -> Iterator[Measure]:
             return em.load(path, backend="torch")
 
         yield Measure(
-            f"load {megabytes} MB, {count} tensors", raw, ours, limit, "safetensors.torch"
+            f"load {megabytes} MB, {count} tensor{'s' if count > 1 else ''}",
+            raw,
+            ours,
+            limit,
+            "safetensors.torch",
         )
         if count == 64:
             yield Measure(
