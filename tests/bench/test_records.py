@@ -9,7 +9,7 @@ import pytest
 
 from ember_ml.bench import BENCHMARKS, Bar, Record, Run, load_run, machine, save_run
 from ember_ml.bench.catalog import ENGINES, benchmark, chosen
-from ember_ml.bench.records import readable
+from ember_ml.bench.records import merged, readable
 from ember_ml.bench.showing import changes, table, verdict
 from ember_ml.errors import FormatError, UnknownKeyError
 
@@ -99,6 +99,20 @@ def test_a_file_that_holds_no_run_is_named(text: str, message: str, tmp_path: Pa
     with pytest.raises(FormatError, match=message) as caught:
         load_run(path)
     assert "bench.json" in str(caught.value)
+
+
+def test_parts_of_a_run_are_one_run(run: Run) -> None:
+    old = Record("ops", "a", "x", "numpy", ours=2.0, raw=1.0)
+    new = Record("ops", "a", "x", "numpy", ours=3.0, raw=1.0)
+    failed = Record("ops", "a", "x", "numpy", error="it failed")
+    first = Record("overhead", "a", "y", "numpy", ours=1.0, raw=1.0)
+    other = Run({"cpu": "B", "load": [1.0, 2.0, 3.0]}, (old,))
+    found = merged([other, Run({"loads": [9.0]}, (new, failed, first), quick=True)], BENCHMARKS)
+    # In the order of benchmarks; a number is not lost to a failure.
+    assert found.records == (first, new)
+    assert found.machine == {"cpu": "B", "load": [1.0, 2.0, 3.0], "loads": [1.0, 2.0, 3.0, 9.0]}
+    assert found.quick
+    assert merged([run]).records == run.records
 
 
 def test_readable() -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ember_ml.errors import FormatError
 
-__all__ = ["FORMAT", "Bar", "Record", "Run", "load_run", "readable", "save_run"]
+__all__ = ["FORMAT", "Bar", "Record", "Run", "load_run", "merged", "readable", "save_run"]
 
 FORMAT = 1  # of the JSON files
 KINDS = ("ratio", "extra", "most", "wall")
@@ -214,6 +214,24 @@ class Run:
         return cls(
             machine, tuple(map(Record.from_json, records)), quick=bool(data.get("quick", False))
         )
+
+
+def merged(runs: Sequence[Run], order: Sequence[str] = ()) -> Run:
+    """Runs of several parts as one: of a measure in two of them, the later number is kept.
+
+    The machine is that of the first, with the loads of all.
+    """
+    found: dict[tuple[str, str, str, str], Record] = {}
+    loads: list[float] = []
+    for run in runs:
+        for one in run.records:
+            if one.ours is not None or one.key not in found:
+                found[one.key] = one
+        loads += run.machine.get("loads") or run.machine.get("load") or []
+    places = {name: place for place, name in enumerate(order)}
+    records = sorted(found.values(), key=lambda one: places.get(one.benchmark, len(places)))
+    machine = {**runs[0].machine, "loads": loads} if len(runs) > 1 else runs[0].machine
+    return Run(machine, tuple(records), any(run.quick for run in runs))
 
 
 def save_run(run: Run, path: Path) -> None:

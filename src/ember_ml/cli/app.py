@@ -239,7 +239,8 @@ def bench(
         Path | None, typer.Option(help="The bench.json of an earlier run, shown beside.")
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", help="Measure nothing: show this bench.json.")
+        list[Path] | None,
+        typer.Option("--from", help="Measure nothing: show this bench.json, or several as one."),
     ] = None,
     docs: Annotated[
         Path | None, typer.Option(help="Renew the tables and plots of benchmarks.md here.")
@@ -261,7 +262,7 @@ def bench(
             quick=quick,
             compare=compare,
             docs=docs,
-            source=source,
+            sources=source or [],
             check=check,
         )
 

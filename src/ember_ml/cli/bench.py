@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from ember_ml.bench import machine
-from ember_ml.bench.records import Run, load_run, save_run
+from ember_ml.bench.catalog import BENCHMARKS
+from ember_ml.bench.records import Run, load_run, merged, save_run
 from ember_ml.errors import DomainError, FormatError
 
 __all__ = ["bench"]
@@ -24,7 +25,7 @@ def bench(
     quick: bool,
     compare: Path | None,
     docs: Path | None,
-    source: Path | None,
+    sources: list[Path],
     check: bool,
 ) -> None:
     """Measure (or read an earlier run), show, and write files."""
@@ -36,10 +37,11 @@ def bench(
         from ember_ml.bench.documents import check_docs
 
         check_docs(docs)
-    if source is not None:
+    if sources:
         if names or backends or quick:
             raise DomainError("--from shows an earlier run: NAMES, --backend and --quick go alone")
-        run = _read(source, "--from")
+        runs = [_read(path, "--from") for path in sources]
+        run = runs[0] if len(runs) == 1 else merged(runs, BENCHMARKS)
     else:
         from ember_ml.bench.progress import run_with_progress
 
