@@ -183,6 +183,9 @@ def test_the_next_task_runs_after_one_that_failed(
     assert [one.error for _, found in outcomes for one in found] == [
         "its process ended with status 1 at 'start': it said nothing"
     ] * 2
+    # What has no group comes back from a file as well.
+    one = outcomes[0][1][0]
+    assert Record.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
 # --- Plans ----------------------------------------------------------------------------------
@@ -228,8 +231,8 @@ def test_bytecode_is_written_where_imports_are_measured(monkeypatch: pytest.Monk
 
 def test_keras_is_on_the_engine_that_is_measured() -> None:
     for name in ("numpy", "torch", "jax"):
-        assert worker.environment(name)["KERAS_BACKEND"] == name
-        assert worker.environment(name)["OMP_NUM_THREADS"] == "1"
+        assert running.environment(name)["KERAS_BACKEND"] == name
+        assert running.environment(name)["OMP_NUM_THREADS"] == "1"
 
 
 # --- The command ----------------------------------------------------------------------------

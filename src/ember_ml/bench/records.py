@@ -122,7 +122,8 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """For a file; fields that are empty are left out, what follows from others is added."""
-        found = {k: v for k, v in asdict(self).items() if v not in (None, "", {})}
+        names = ("benchmark", "group", "name")
+        found = {k: v for k, v in asdict(self).items() if k in names or v not in (None, "", {})}
         for name in ("ratio", "met"):
             value = getattr(self, name)
             if value is not None:

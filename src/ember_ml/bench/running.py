@@ -18,15 +18,30 @@ import ember_ml as em
 from ember_ml.bench import machine
 from ember_ml.bench.catalog import ENGINES, Benchmark, chosen
 from ember_ml.bench.records import Record, Run
-from ember_ml.bench.worker import environment
 from ember_ml.errors import FormatError, UnknownBackendError, UnknownKeyError
 
-__all__ = ["Task", "plan", "run", "run_tasks"]
+__all__ = ["ONE_THREAD", "Task", "environment", "plan", "run", "run_tasks"]
 
 # A measure that says nothing for so long has come to a halt.
 SILENCE = 900.0
 
 Listener = Callable[[str], None]
+
+# Two threads on a busy machine spend their time waiting for each other, as CPU time.
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+}
+
+
+def environment(backend: str) -> dict[str, str]:
+    """What a worker inherits: one thread, and Keras on the same engine."""
+    found = os.environ | ONE_THREAD
+    if backend in ("numpy", "torch", "jax"):
+        found["KERAS_BACKEND"] = backend
+    return found
 
 
 @dataclass(frozen=True)

@@ -262,8 +262,7 @@ def _memory(run: Run) -> Section:
     for engine, some in _by_engine(records).items():
         rows = []
         for one in some:
-            points = dict(zip(names[:2], (one.raw or 0.0, one.ours or 0.0), strict=True))
-            points |= one.peers
+            points = {names[0]: one.raw or 0.0, names[1]: one.ours or 0.0, **one.peers}
             text = "" if one.ratio is None else f"{one.ratio:.2f}"
             rows.append(Row(one.name, points, text=text, met=one.met))
         panels.append(Panel(NAMES[engine], tuple(rows)))

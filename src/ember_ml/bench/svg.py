@@ -107,7 +107,7 @@ def _gutters(chart: Chart, width: float) -> tuple[float, float]:
     rows = [row for one in chart.panels for row in one.rows]
     letters = max((len(row.label) for row in rows), default=0)
     numbers = max((len(row.text) + 2 * (row.met is not None) for row in rows), default=0)
-    left = min(letters * LETTER + 12, width * 0.45)
+    left = min(letters * LETTER + 20, width * 0.46)
     # Numbers may be bold, which is wider.
     return left, numbers * LETTER * 1.2 + 16
 
@@ -145,7 +145,7 @@ def _rows(chart: Chart, one: Panel, width: float) -> tuple[list[str], float]:
     y = top
     for row, height in zip(one.rows, heights, strict=True):
         middle = y + height / 2
-        label = _shortened(row.label, int((left - 6) / LETTER))
+        label = _shortened(row.label, int((left - 8) / LETTER))
         found.append(_text(left - 8, middle + 4, label, "", "end"))
         draw = _bars if chart.kind == "bars" else _dots
         found += draw(chart, row, left, right, middle)

@@ -18,23 +18,7 @@ from ember_ml.bench.catalog import Benchmark, Setting, benchmark
 from ember_ml.bench.records import Record
 from ember_ml.bench.timing import Measure, medians
 
-__all__ = ["ONE_THREAD", "environment", "main", "measured"]
-
-# Two threads on a busy machine spend their time waiting for each other, as CPU time.
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-}
-
-
-def environment(backend: str) -> dict[str, str]:
-    """What a worker inherits: one thread, and Keras on the same engine."""
-    found = os.environ | ONE_THREAD
-    if backend in ("numpy", "torch", "jax"):
-        found["KERAS_BACKEND"] = backend
-    return found
+__all__ = ["main", "measured"]
 
 
 def measured(measure: Measure, setting: Setting, benchmark: str, group: str) -> Record:

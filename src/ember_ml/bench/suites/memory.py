@@ -113,15 +113,17 @@ def measured(backend: str, way: str, kind: str, path: str) -> dict[str, Any]:
     )
     x = ops.asarray(random.standard_normal((BATCH, WIDTH)).astype(np.float32))
     run = gradients(way, kind)
-    step = run
+    step: Callable[[Any, Any], Any] = run
     if way.startswith("jit"):
         import jax
 
         program = jax.jit(lambda w, x: run(ops.asarray(w), ops.asarray(x)).native)
         compiled = program.lower(weights.native, x.native).compile()
 
-        def step(weights: Any, x: Any) -> Any:
+        def program_step(weights: Any, x: Any) -> Any:
             return ops.asarray(compiled(weights.native, x.native))
+
+        step = program_step
     else:
         run(weights, x[:8]).numpy()
     with em.memory.track() as m:

@@ -130,7 +130,8 @@ def stft(setting: Setting) -> Iterator[Measure]:
     if setting.backend == "numpy":
         import scipy.signal
 
-        window = scipy.signal.get_window("hann", FRAME).astype(np.float32)
+        hann: Any = scipy.signal.get_window("hann", FRAME)
+        window = hann.astype(np.float32)
         short = scipy.signal.ShortTimeFFT(window, HOP, 16_000)
         options = {"window": window, "nperseg": FRAME, "noverlap": FRAME - HOP}
         theirs = spectrum.numpy().T
@@ -144,18 +145,18 @@ def stft(setting: Setting) -> Iterator[Measure]:
     if setting.backend == "torch":
         import torch
 
-        hann, raw = torch.hann_window(FRAME), x.native
-        bins = torch.stft(raw, FRAME, HOP, window=hann, return_complex=True)
+        torch_hann, raw = torch.hann_window(FRAME), x.native
+        bins = torch.stft(raw, FRAME, HOP, window=torch_hann, return_complex=True)
         yield Measure(
             "stft",
-            lambda: torch.stft(raw, FRAME, HOP, window=hann, return_complex=True),
+            lambda: torch.stft(raw, FRAME, HOP, window=torch_hann, return_complex=True),
             ours,
             1.1,
             "torch.stft",
         )
         yield Measure(
             "istft",
-            lambda: torch.istft(bins, FRAME, HOP, window=hann, length=SAMPLES),
+            lambda: torch.istft(bins, FRAME, HOP, window=torch_hann, length=SAMPLES),
             back,
             against="torch.istft",
         )
