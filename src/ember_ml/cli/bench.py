@@ -39,7 +39,10 @@ def bench(
         check_docs(docs)
     if sources:
         if names or backends or quick:
-            raise DomainError("--from shows an earlier run: NAMES, --backend and --quick go alone")
+            raise DomainError(
+                "--from shows an earlier run and measures nothing: "
+                "leave out NAMES, --backend and --quick"
+            )
         runs = [_read(path, "--from") for path in sources]
         run = runs[0] if len(runs) == 1 else merged(runs, BENCHMARKS)
     else:
