@@ -225,9 +225,37 @@ def _imports(records: Sequence[Record]) -> str:
     return _table(("library", "CPU time", "bar"), rows)
 
 
+def _memory(records: Sequence[Record]) -> str:
+    """Peaks, and the ratio of a checkpoint for each layer to none."""
+    parts = "8 segments"
+    rows = []
+    for one in records:
+        peaks = [_value(one.raw, "B"), _value(one.ours, "B"), _value(one.peers.get(parts), "B")]
+        ratio = verdict_text(one)
+        bold = f"**{ratio}**" if one.met is False else ratio
+        rows.append([NAMES[one.backend], one.name, *peaks, bold, _bar(one)])
+    names = ("engine", "way", "kept", "each layer a checkpoint", parts, "ratio", "bar")
+    return _table(names, rows)
+
+
+def _moves(records: Sequence[Record]) -> str:
+    """Times at both sizes, and whether memory is shared."""
+    copied = "64 MB with copy=True"
+    rows = []
+    for one in records:
+        large = _value(one.ours, "s")
+        large = f"**{large}**" if one.met is False else large
+        times = [_value(one.raw, "s"), large, _value(one.peers.get(copied), "s")]
+        kind = one.notes.removeprefix("memory is ")
+        rows.append([NAMES[one.backend], one.name, *times, kind, _bar(one)])
+    return _table(("from", "", "16 B", "64 MB", copied, "memory", "bar"), rows)
+
+
 TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
     "growth": _growth,
     "imports": _imports,
+    "memory": _memory,
+    "moves": _moves,
     "ops": _by_engine,
     "storage": _by_engine,
 }

@@ -16,6 +16,7 @@ __all__ = ["changes", "gaps", "table", "verdict"]
 NOISE = 0.1
 # Columns of a terminal from which on other libraries are shown as well.
 WIDE = 120
+BY_SIZE = ("interchange", "memory")
 
 
 def verdict(record: Record) -> Text:
@@ -61,13 +62,18 @@ def table(run: Run, before: Run | None = None, width: int = WIDE) -> Table:
 def _numbers(record: Record) -> Iterable[str]:
     for value in (record.raw, record.ours):
         yield "" if value is None else readable(value, record.unit)
-    yield "" if record.ratio is None else f"{record.ratio:.2f}"
+    # Where the bar is one of wall time, so is the ratio beside it.
+    wall = record.bar is not None and record.bar.kind == "wall"
+    ratio = record.wall_ratio if wall else record.ratio
+    yield "" if ratio is None else f"{ratio:.2f}"
     yield "" if record.bar is None else record.bar.text
 
 
 def _beside(record: Record) -> str:
-    if not record.raw:
+    if not record.raw or not record.peers:
         return ""
+    if record.benchmark in BY_SIZE:  # other sizes of ours, not other libraries
+        return ", ".join(f"{k} {readable(v, record.unit)}" for k, v in record.peers.items())
     return ", ".join(f"{name} {value / record.raw:.2f}" for name, value in record.peers.items())
 
 
