@@ -233,6 +233,15 @@ def test_ticks_are_few_and_on_the_axis(span: tuple[float, float], most: int) -> 
             assert 0 <= place(axis, value) <= 1
 
 
+@pytest.mark.parametrize("most", [3, 4, 6])
+def test_ticks_of_a_plain_axis_exist_at_any_length(most: int) -> None:
+    for high in (1.0, 1.7, 2.0, 2.9, 3.1, 4.9, 5.1, 7.7, 9.99, 770e6):
+        found = ticks(Axis("", "B", 0.0, high, log=False), most)
+        assert 1 < len(found) <= most + 1
+        assert found[0] == 0
+        assert high * 0.4 < found[-1] <= high
+
+
 def test_a_point_that_is_no_number_is_not_drawn() -> None:
     row = Row("x", {"raw": 1.0, "ember_ml": math.nan})
     axis = Axis.around([1.0], "", "ratio", reference=1.0, least=0.6)

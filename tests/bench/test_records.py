@@ -110,7 +110,8 @@ def test_parts_of_a_run_are_one_run(run: Run) -> None:
     found = merged([other, Run({"loads": [9.0]}, (new, failed, first), quick=True)], BENCHMARKS)
     # In the order of benchmarks; a number is not lost to a failure.
     assert found.records == (first, new)
-    assert found.machine == {"cpu": "B", "load": [1.0, 2.0, 3.0], "loads": [1.0, 2.0, 3.0, 9.0]}
+    assert found.machine["loads"] == [1.0, 2.0, 3.0, 9.0]
+    assert machine.summary(found.machine) == "B, load average 1.0 to 9.0, measured in 2 parts"
     assert found.quick
     assert merged([run]).records == run.records
 

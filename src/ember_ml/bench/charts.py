@@ -164,7 +164,8 @@ def ticks(axis: Axis, most: int = 6) -> list[float]:
     """
     if not axis.log:
         step = 10.0 ** math.floor(math.log10(max(axis.high, 1e-300)))
-        step = next(s for s in (step / 5, step / 2, step, step * 2) if axis.high / s <= most)
+        sizes = (step / 5, step / 2, step, step * 2, step * 5)
+        step = next((s for s in sizes if axis.high / s <= most), step * 10)
         return [i * step for i in range(int(axis.high / step) + 1)]
     first, last = math.floor(math.log10(axis.low)), math.ceil(math.log10(axis.high))
     found: list[float] = []

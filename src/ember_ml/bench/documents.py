@@ -39,25 +39,23 @@ def check_docs(docs: Path) -> None:
 def renew(run: Run, docs: Path) -> list[Path]:
     """Write the page's tables, its plots, and the whole run beside them; the files written."""
     check_docs(docs)
-    assets = docs / "assets"
-    assets.mkdir(exist_ok=True)
-    written = []
-    found = blocks(run)
+    # All of it is made before the first file is touched.
+    found, written = blocks(run), {}
     for page in sorted(docs.glob("*.md")):  # others may have markers too
         text = page.read_text(encoding="utf-8")
         if MARKER.search(text):
-            page.write_text(replaced(text, found), encoding="utf-8")
-            written.append(page)
-    drawn = {
-        f"bench-{one.key}.svg": svg.figure(chart) for one in sections(run) for chart in one.charts
-    }
+            written[page] = replaced(text, found)
+    assets = docs / "assets"
+    for one in sections(run):
+        for chart in one.charts:
+            written[assets / f"bench-{one.key}.svg"] = svg.figure(chart)
     ranks = scaling_chart(run)
     if ranks is not None:
-        drawn["scaling.svg"] = svg.figure(ranks)
-    drawn["bench.html"] = render(run)
-    for name, text in drawn.items():
-        (assets / name).write_text(text, encoding="utf-8")
-        written.append(assets / name)
+        written[assets / "scaling.svg"] = svg.figure(ranks)
+    written[assets / "bench.html"] = render(run)
+    assets.mkdir(exist_ok=True)
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
     save_run(run, assets / "bench.json")
     return [*written, assets / "bench.json"]
 

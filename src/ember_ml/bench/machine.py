@@ -83,6 +83,8 @@ def summary(machine: Mapping[str, Any]) -> str:
         parts.append(f"load average {low}" + (f" to {high}" if low != high else ""))
     if "compiled" in machine:
         parts.append("compiled core" if machine["compiled"] else "core not compiled")
+    if machine.get("parts"):
+        parts.append(f"measured in {machine['parts']} parts")
     return ", ".join(parts)
 
 

@@ -220,7 +220,7 @@ class Run:
 def merged(runs: Sequence[Run], order: Sequence[str] = ()) -> Run:
     """Runs of several parts as one: of a measure in two of them, the later number is kept.
 
-    The machine is that of the first, with the loads of all.
+    The machine is that of the first, with the loads of all and the number of parts.
     """
     found: dict[tuple[str, str, str, str], Record] = {}
     loads: list[float] = []
@@ -231,7 +231,9 @@ def merged(runs: Sequence[Run], order: Sequence[str] = ()) -> Run:
         loads += run.machine.get("loads") or run.machine.get("load") or []
     places = {name: place for place, name in enumerate(order)}
     records = sorted(found.values(), key=lambda one: places.get(one.benchmark, len(places)))
-    machine = {**runs[0].machine, "loads": loads} if len(runs) > 1 else runs[0].machine
+    machine = dict(runs[0].machine)
+    if len(runs) > 1:
+        machine |= {"loads": loads, "parts": len(runs)}
     return Run(machine, tuple(records), any(run.quick for run in runs))
 
 
