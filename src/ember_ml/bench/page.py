@@ -186,7 +186,7 @@ def _section(one: Section) -> str:
     return (
         f'<section id="{one.key}"{wide}><h2>{escape(one.title)}</h2>'
         f"<p>{escape(one.about)}</p>{drawn}"
-        f"<details><summary>All {len(one.records)} numbers</summary>{_numbers(one.records)}"
+        f"<details><summary>Numbers ({len(one.records)})</summary>{_numbers(one.records)}"
         "</details></section>"
     )
 

@@ -46,8 +46,8 @@ def chart(run: Run) -> Chart | None:
     left = {name: line(SMALL, link) for name, link in measured.items()}
     right = {name: line(LARGE, link) for name, link in NOMINAL.items()}
     panels = (
-        Panel("10 million weights, 1 s a step; links measured on loopback", lines=left),
-        Panel("1.3 billion weights, 0.5 s a step; links by their data sheets", lines=right),
+        Panel("10 million weights, links measured here", lines=left),
+        Panel("1.3 billion weights, links by data sheets", lines=right),
     )
     return Chart(
         "lines",

@@ -84,7 +84,8 @@ def _time_row(record: Record, label: str, raw: str, ours: str) -> Row:
     if record.bar is not None and record.raw is not None:
         value = record.bar.value
         bar = {"extra": record.raw + value, "most": value}.get(record.bar.kind, record.raw * value)
-    return Row(label, points, bar, verdict_text(record), record.met)
+    text = verdict_text(record) if record.bar is not None else _time(record.ours or 0.0)
+    return Row(label, points, bar, text, record.met)
 
 
 def _dots(
