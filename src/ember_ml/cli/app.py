@@ -220,6 +220,53 @@ def ops(
         op_table.show(console, pattern, backend or [])
 
 
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Only these, as overhead or storage; a wrong name lists all."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few rounds and smaller sizes: a first look.")
+    ] = False,
+    backend: Annotated[
+        list[str] | None, typer.Option("--backend", "-b", help="Only these engines.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where bench.json, .html and .png are written.")
+    ] = Path("ember-bench"),
+    compare: Annotated[
+        Path | None, typer.Option(help="The bench.json of an earlier run, shown beside.")
+    ] = None,
+    source: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Measure nothing: show this bench.json, or several as one."),
+    ] = None,
+    docs: Annotated[
+        Path | None, typer.Option(help="Renew the tables and plots of benchmarks.md here.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 where a bar is missed.")
+    ] = False,
+) -> None:
+    """Measure what ember_ml costs beside the raw engines: a table, JSON and a page of plots."""
+    from ember_ml.cli import bench
+
+    console = Console()
+    with errors_for_people(console):
+        bench.bench(
+            console,
+            names or [],
+            backend or [],
+            out,
+            quick=quick,
+            compare=compare,
+            docs=docs,
+            sources=source or [],
+            check=check,
+        )
+
+
 @backends_app.callback(invoke_without_command=True)
 def list_backends(context: typer.Context) -> None:
     """List the backends, installed or not, and the default one."""

@@ -1,0 +1,218 @@
+"""A step of training, loss and gradients of a network, beside the engine used raw.
+
+Raw is what users of the engine write: torch.autograd.grad, a jitted jax.value_and_grad,
+mx.value_and_grad, and for NumPy a backward pass written by hand for this very network; beside it,
+where it is installed, HIPS autograd. Each must agree with ours before it is timed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ember_ml.bench.catalog import Benchmark, Setting
+from ember_ml.bench.suites.engines import peers
+from ember_ml.bench.timing import Measure, Program, finish
+
+__all__ = ["BENCHMARK"]
+
+SIZES: dict[str, tuple[tuple[int, ...], int]] = {
+    "mlp": ((784, 512, 512, 10), 64),
+    "tiny mlp": ((8, 16, 16, 4), 8),
+}
+LIMITS = {
+    "numpy": {"mlp": 1.1, "tiny mlp": 1.4},
+    "torch": {"mlp": 1.05, "tiny mlp": 1.35},
+    "jax": {"mlp": 1.02},
+    "mlx": {"mlp": 1.02},
+}
+FASTER_THAN_AUTOGRAD = 3.0
+
+
+def network(name: str) -> tuple[list[Any], Any, Any]:
+    """Weights and biases, a batch, and the class of each row."""
+    sides, batch = SIZES[name]
+    generator = np.random.default_rng(0)
+    parameters = []
+    for rows, columns in itertools.pairwise(sides):
+        scale = np.sqrt(2 / rows)
+        parameters.append((generator.standard_normal((rows, columns)) * scale).astype(np.float32))
+        parameters.append(np.zeros(columns, np.float32))
+    x = generator.standard_normal((batch, sides[0])).astype(np.float32)
+    return parameters, x, generator.integers(0, sides[-1], batch)
+
+
+# --- By hand --------------------------------------------------------------------------------
+
+
+def by_hand(parameters: list[Any], x: Any, labels: Any) -> tuple[Any, list[Any]]:
+    """Forward and backward in NumPy, as one writes it for three layers."""
+    w1, b1, w2, b2, w3, b3 = parameters
+    h1 = np.maximum(x @ w1 + b1, 0)
+    h2 = np.maximum(h1 @ w2 + b2, 0)
+    logits = h2 @ w3 + b3
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    exponents = np.exp(shifted)
+    total = exponents.sum(axis=1, keepdims=True)
+    rows = np.arange(len(labels))
+    loss = (np.log(total[:, 0]) - shifted[rows, labels]).mean()
+    g = exponents / total
+    g[rows, labels] -= 1
+    g /= np.float32(len(labels))
+    g2 = (g @ w3.T) * (h2 > 0)
+    g1 = (g2 @ w2.T) * (h1 > 0)
+    grads = [x.T @ g1, g1.sum(axis=0), h1.T @ g2, g2.sum(axis=0), h2.T @ g, g.sum(axis=0)]
+    return loss, grads
+
+
+def autograd_step(parameters: list[Any], x: Any, labels: Any) -> Program:
+    """The same by HIPS autograd."""
+    anp: Any = importlib.import_module("autograd.numpy")
+    value_and_grad = importlib.import_module("autograd").value_and_grad
+    rows = np.arange(len(labels))
+
+    def loss(p: list[Any]) -> Any:
+        h = anp.maximum(anp.dot(x, p[0]) + p[1], 0)
+        h = anp.maximum(anp.dot(h, p[2]) + p[3], 0)
+        logits = anp.dot(h, p[4]) + p[5]
+        shifted = logits - anp.max(logits, axis=1, keepdims=True)
+        return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - shifted[rows, labels])
+
+    step = value_and_grad(loss)
+    return lambda: step(parameters)
+
+
+# --- Raw engines ----------------------------------------------------------------------------
+
+
+def raw(backend: str, parameters: list[Any], x: Any, labels: Any) -> Program:
+    """A step as users of the engine write it."""
+    if backend == "numpy":
+        return lambda: by_hand(parameters, x, labels)
+    if backend == "torch":
+        import torch
+        from torch.nn.functional import cross_entropy, relu
+
+        weights = [torch.from_numpy(p).requires_grad_() for p in parameters]
+        data, target = torch.from_numpy(x), torch.from_numpy(labels)
+
+        def torch_step() -> Any:
+            w1, b1, w2, b2, w3, b3 = weights
+            h = relu(data @ w1 + b1)
+            h = relu(h @ w2 + b2)
+            loss = cross_entropy(h @ w3 + b3, target)
+            return loss, torch.autograd.grad(loss, weights)
+
+        return torch_step
+    if backend == "jax":
+        import jax
+        import jax.numpy as jnp
+
+        arrays = [jnp.asarray(p) for p in parameters]
+        rows, classes = jnp.asarray(x), jnp.asarray(labels)
+
+        def jax_loss(p: list[Any], data: Any, target: Any) -> Any:
+            h = jax.nn.relu(data @ p[0] + p[1])
+            h = jax.nn.relu(h @ p[2] + p[3])
+            scores = jax.nn.log_softmax(h @ p[4] + p[5])
+            return -jnp.mean(jnp.take_along_axis(scores, target[:, None], axis=1))
+
+        step = jax.jit(jax.value_and_grad(jax_loss))
+        return lambda: jax.block_until_ready(step(arrays, rows, classes))
+    import mlx.core as mx
+
+    losses: Any = importlib.import_module("mlx.nn").losses
+
+    values = [mx.array(p) for p in parameters]
+    inputs, wanted = mx.array(x), mx.array(labels)
+
+    def mlx_loss(p: list[Any]) -> Any:
+        h = mx.maximum(inputs @ p[0] + p[1], 0)
+        h = mx.maximum(h @ p[2] + p[3], 0)
+        return losses.cross_entropy(h @ p[4] + p[5], wanted, reduction="mean")
+
+    mlx_step = mx.value_and_grad(mlx_loss)
+
+    def run() -> Any:
+        loss, grads = mlx_step(values)
+        mx.eval(loss, grads)
+        return loss, grads
+
+    return run
+
+
+# --- Ours -----------------------------------------------------------------------------------
+
+
+def ours(backend: str, parameters: list[Any], x: Any, labels: Any) -> Program:
+    """The same step in ember_ml."""
+    import ember_ml as em
+    from ember_ml import ops
+
+    weights = [ops.asarray(p, copy=True) for p in parameters]
+    data, target = ops.asarray(x, copy=True), ops.asarray(labels, copy=True)
+
+    def loss(p: list[Any], data: Any, target: Any) -> Any:
+        w1, b1, w2, b2, w3, b3 = p
+        h = ops.relu(data @ w1 + b1)
+        h = ops.relu(h @ w2 + b2)
+        return ops.losses.cross_entropy(h @ w3 + b3, target)
+
+    step = em.value_and_grad(loss)
+    if backend == "jax":
+        step = em.jit(step)
+
+    def run() -> Any:
+        value, grads = step(weights, data, target)
+        for one in (value, *grads) if backend in ("jax", "mlx") else ():
+            finish(one)
+        return value, grads
+
+    return run
+
+
+def agree(first: Any, second: Any) -> None:
+    """Raise where two steps give other numbers: then their times mean nothing."""
+    for a, b in zip((first[0], *first[1]), (second[0], *second[1]), strict=True):
+        a, b = (np.asarray(getattr(one, "native", one).tolist()) for one in (a, b))
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+RAW = {
+    "numpy": "a backward pass by hand",
+    "torch": "torch.autograd.grad",
+    "jax": "jitted jax.value_and_grad",
+    "mlx": "mx.value_and_grad",
+}
+
+
+def steps(setting: Setting, name: str) -> Iterator[Measure]:
+    """A step of a network."""
+    backend = setting.backend
+    given = network(name)
+    theirs, mine = raw(backend, *given), ours(backend, *given)
+    agree(theirs(), mine())
+    limit = LIMITS[backend].get(name)
+    makers = {"HIPS autograd": lambda: autograd_step(*given)} if backend == "numpy" else {}
+    others, notes = peers(makers)
+    sides, batch = SIZES[name]
+    about = f"{'-'.join(map(str, sides))}, batch {batch}"
+    notes = "; ".join(one for one in (about, notes) if one)
+    yield Measure(f"{name} step", theirs, mine, limit, RAW[backend], others, 25, notes=notes)
+    for library, other in others.items() if name == "mlp" else ():
+        limit = 1 / FASTER_THAN_AUTOGRAD
+        yield Measure(f"{name} step, {library}", other, mine, limit, library, notes=about)
+
+
+BENCHMARK = Benchmark(
+    "autodiff",
+    "Loss and gradients of a network, beside the engine used raw.",
+    {
+        "mlp": lambda setting: steps(setting, "mlp"),
+        "tiny mlp": lambda setting: steps(setting, "tiny mlp"),
+    },
+)
