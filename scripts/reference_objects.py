@@ -40,45 +40,51 @@ class PublicObjects(griffe.Extension):
     """The extension: names, signatures and examples."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Add the names that only running modules have."""
-        changes = []
-        for page in catalogue():
-            for path, entry in page.names.items():
-                parent, _, name = path.rpartition(".")
-                module, home = _module(pkg, parent), _home(entry.value)
-                if home is None:
-                    if not _is_ours(module.members.get(name)):  # the number pi
-                        value = griffe.Attribute(name, value=repr(entry.value), parent=module)
-                        changes.append((module, name, value))
-                elif home != (module.path, name):
-                    changes.append((module, name, _module(pkg, home[0]).members[home[1]]))
-        # All are found before the first is set: a function may have the name of its file.
-        for module, name, found in changes:
-            if found is module.members.get(name):
-                continue
-            covered = name in module.members and module.members[name] is found.parent
-            if name in module.members:
-                module.del_member(name)
-            if covered or found.parent is module:
-                found.parent = module
-                module.set_member(name, found)
-            else:
-                module.set_member(name, griffe.Alias(name, found, parent=module))
+        """Change what was read, once all of it is there."""
+        _simplify(pkg)
+        _add_names(pkg)
 
-    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
-        """Say annotations in plain words."""
-        for parameter in func.parameters:
+
+def _simplify(obj: griffe.Object) -> None:
+    """Plain words in annotations and fences around examples, of an object and its members."""
+    if obj.docstring is not None:
+        obj.docstring.value = fenced(obj.docstring.value)
+    if isinstance(obj, griffe.Function):
+        for parameter in obj.parameters:
             parameter.annotation = plain(parameter.annotation)
-        func.returns = plain(func.returns)
+        obj.returns = plain(obj.returns)
+    elif isinstance(obj, griffe.Attribute):
+        obj.annotation = plain(obj.annotation)
+    for member in obj.members.values():
+        if not member.is_alias:
+            _simplify(member)
 
-    def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
-        """Say annotations in plain words."""
-        attr.annotation = plain(attr.annotation)
 
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Fence the examples."""
-        if obj.docstring is not None:
-            obj.docstring.value = fenced(obj.docstring.value)
+def _add_names(pkg: griffe.Module) -> None:
+    """Add the names that only running modules have."""
+    changes = []
+    for page in catalogue():
+        for path, entry in page.names.items():
+            parent, _, name = path.rpartition(".")
+            module, home = _module(pkg, parent), _home(entry.value)
+            if home is None:
+                if not _is_ours(module.members.get(name)):  # the number pi
+                    value = griffe.Attribute(name, value=repr(entry.value), parent=module)
+                    changes.append((module, name, value))
+            elif home != (module.path, name):
+                changes.append((module, name, _module(pkg, home[0]).members[home[1]]))
+    # All are found before the first is set: a function may have the name of its file.
+    for module, name, found in changes:
+        known = module.members.get(name)
+        if found is known:
+            continue
+        if known is not None:
+            module.del_member(name)
+        if found.name == name and (found.parent is module or found.parent is known):
+            found.parent = module
+            module.set_member(name, found)
+        else:
+            module.set_member(name, griffe.Alias(name, found, parent=module))
 
 
 def _module(pkg: griffe.Module, path: str) -> griffe.Module:

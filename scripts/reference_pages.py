@@ -131,7 +131,9 @@ class Entry:
     @property
     def path(self) -> str:
         """The shortest name, which is the title of the entry."""
-        return min(self.paths, key=lambda path: (path.count("."), self.paths.index(path)))
+        own = getattr(self.value, "__name__", "")  # abs and not absolute, Tensor, not EmberTensor
+        order = sorted(self.paths, key=lambda path: path.rpartition(".")[2] != own)
+        return min(order, key=lambda path: path.count("."))
 
 
 @dataclass
@@ -242,9 +244,13 @@ def _chapter(place: str, value: Any) -> str | None:
 
 
 def _identity(path: str, value: Any) -> object:
-    """Objects that are one get one entry; equal numbers under two names are two."""
-    own = callable(value) or isinstance(value, ModuleType)
-    return id(value) if own or type(value).__module__.startswith("ember_ml.") else path
+    """Functions and classes that are one get one entry, and values of one name."""
+    if isinstance(value, ModuleType) or getattr(value, "__module__", "").startswith("ember_ml"):
+        if hasattr(value, "__qualname__"):
+            return id(value)
+    if type(value).__module__.startswith("ember_ml."):
+        return id(value), path.rpartition(".")[2]
+    return path
 
 
 # --- Markdown --------------------------------------------------------------------------------
@@ -271,7 +277,7 @@ def _markdown(page: Page, homes: dict[str, Page]) -> str:
             target = f"[`{spelled(path)}`]({homes[path].uri.removeprefix('reference/')})"
         lines.append(f"| {target} | {_first_line(entry.value)} |")
     lines.append("")
-    for entry in page.entries:
+    for entry in sorted(page.entries, key=lambda entry: entry.path.rpartition(".")[2].lower()):
         lines += _block(entry)
     return "\n".join(lines)
 
