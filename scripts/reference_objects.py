@@ -140,9 +140,9 @@ EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?!\s*$).*)*", re.MULTILINE)
 
 
 def fenced(text: str) -> str:
-    """A docstring whose examples are blocks of code.
+    r"""A docstring whose examples are blocks of code.
 
-    >>> fenced("One.\\n\\n>>> 1\\n1").splitlines()
+    >>> fenced("One.\n\n>>> 1\n1").splitlines()
     ['One.', '', '```pycon', '>>> 1', '1', '```']
     """
 

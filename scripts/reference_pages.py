@@ -207,7 +207,9 @@ def _ordered(pages: dict[str, Page]) -> list[Page]:
     for _, title, place in _places():
         known = list(CHAPTERS.get(place, {}))
         new = [other for other in pages if other.startswith(f"{place}: ")]
-        found += [pages[one] for one in (title, *known, *new) if one in pages and pages[one] not in found]
+        found += [
+            pages[one] for one in (title, *known, *new) if one in pages and pages[one] not in found
+        ]
     return found
 
 
@@ -245,9 +247,9 @@ def _chapter(place: str, value: Any) -> str | None:
 
 def _identity(path: str, value: Any) -> object:
     """Functions and classes that are one get one entry, and values of one name."""
-    if isinstance(value, ModuleType) or getattr(value, "__module__", "").startswith("ember_ml"):
-        if hasattr(value, "__qualname__"):
-            return id(value)
+    home = getattr(value, "__module__", None) or ""
+    if hasattr(value, "__qualname__") and home.startswith("ember_ml"):
+        return id(value)
     if type(value).__module__.startswith("ember_ml."):
         return id(value), path.rpartition(".")[2]
     return path
@@ -296,14 +298,19 @@ def _block(entry: Entry) -> list[str]:
 
 def _overview(pages: list[Page]) -> str:
     lines = ["# Reference", ""]
-    lines += ["Every public name, by chapter, from the docstrings of the source. Their examples run", ""]
+    lines += [
+        "Every public name, by chapter, from the docstrings of the source. Their examples run",
+        "",
+    ]
     lines[-2] += " as tests."
     for section in SECTIONS:
         lines += [f"## {section}", "", "| page | names |", "|---|---|"]
         for page in pages:
             if page.section == section:
                 names = [f"`{path.rpartition('.')[2]}`" for path in page.names]
-                shown = " ".join(names[:12]) + (f" and {len(names) - 12} more" if names[12:] else "")
+                shown = " ".join(names[:12]) + (
+                    f" and {len(names) - 12} more" if names[12:] else ""
+                )
                 lines.append(f"| [{page.title}]({page.uri.removeprefix('reference/')}) | {shown} |")
         lines.append("")
     return "\n".join(lines)
