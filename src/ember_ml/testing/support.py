@@ -42,11 +42,16 @@ def markdown(backends: Sequence[str]) -> str:
     letters = {name: name[0].upper() for name in backends}
     legend = ", ".join(f"{letter} {name}" for name, letter in letters.items())
     lines = [
+        "---",
+        "hide: [navigation, toc]",  # the table needs the width
+        "---",
         "# Ops, dtypes and backends",
         "",
         f"Letters are backends: {legend}. A dot is a dtype that the op refuses with `DTypeError`.",
         "A name after an arrow is the dtype of the result where it is another one. The table is",
         "generated from the registry; the conformance tests run every cell.",
+        "",
+        '<div class="dense" markdown>',
         "",
         "| op | " + " | ".join(d.name for d in dtypes.ALL) + " |",
         "|---|" + "---|" * len(dtypes.ALL),
@@ -56,7 +61,7 @@ def markdown(backends: Sequence[str]) -> str:
             continue
         cells = [_cell(op, dtype, letters) for dtype in dtypes.ALL]
         lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", "</div>"]) + "\n"
 
 
 def _cell(op: Op, dtype: DType, letters: dict[str, str]) -> str:
