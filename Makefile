@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format bench docs clean
+.PHONY: help demo test format build pure bench docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,12 @@ test: $(VENV)/.dev  ## install all backends and run every check, as CI does
 format: $(VENV)/.dev  ## format the code and apply safe lint fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+build: $(VENV)/.dev  ## compile the core in place; `make pure` takes it back
+	$(BIN)/python hatch_build.py
+
+pure:  ## remove the compiled core: the sources run as they are
+	@$(PYTHON) hatch_build.py --clean
 
 bench: $(VENV)/.bench  ## measure what calls cost beside the raw engines; less with OPTIONS='--quick overhead'
 	$(BIN)/ember bench $(OPTIONS)

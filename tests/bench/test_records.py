@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ember_ml import compiled
 from ember_ml.bench import BENCHMARKS, Bar, Record, Run, load_run, machine, save_run
 from ember_ml.bench.catalog import ENGINES, benchmark, chosen
 from ember_ml.bench.records import merged, readable
@@ -182,20 +183,7 @@ def test_the_machine_is_described() -> None:
     assert found["cpu"]
     assert found["cores"] >= 1
     assert found["versions"]["numpy"]
-    assert found["compiled"] is machine.is_compiled()
+    assert found["compiled"] is compiled.is_compiled()
     assert json.loads(json.dumps(found)) == found
     assert f"Python {found['python']}" in machine.summary(found)
     assert machine.summary({}) == "an unknown machine"
-
-
-def test_a_core_counts_as_compiled_only_where_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-    import types
-
-    module = types.ModuleType("ember_ml.compiled")
-    monkeypatch.setitem(sys.modules, "ember_ml.compiled", module)
-    assert machine.is_compiled() is False
-    module.is_compiled = lambda: True  # type: ignore[attr-defined]  # as the core will have it
-    assert machine.is_compiled() is True
-    monkeypatch.setitem(sys.modules, "ember_ml.compiled", None)  # as where there is none
-    assert machine.is_compiled() is False

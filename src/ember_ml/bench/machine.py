@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib
 import os
 import platform
 from collections.abc import Mapping
@@ -12,21 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import ember_ml as em
+from ember_ml import compiled
 
-__all__ = ["describe", "is_compiled", "summary", "versions_text"]
+__all__ = ["describe", "summary", "versions_text"]
 
 # Distributions whose versions are kept, where they are installed.
 ENGINES = ("numpy", "torch", "jax", "mlx", "onnxruntime")
 PEERS = ("keras", "array-api-compat", "autoray", "autograd", "pywebnn", "safetensors", "scipy")
-
-
-def is_compiled() -> bool:
-    """Whether ember_ml's core runs as machine code; False where this version knows of none."""
-    try:
-        module = importlib.import_module("ember_ml.compiled")
-        return bool(module.is_compiled())
-    except (ImportError, AttributeError):
-        return False
 
 
 def processor() -> str:
@@ -57,7 +48,7 @@ def describe() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         "ember_ml": em.__version__,
-        "compiled": is_compiled(),
+        "compiled": compiled.is_compiled(),
         "versions": versions,
         "load": [round(one, 2) for one in os.getloadavg()] if hasattr(os, "getloadavg") else [],
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

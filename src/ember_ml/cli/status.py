@@ -14,11 +14,13 @@ from rich.markup import escape
 from rich.table import Table
 
 import ember_ml as em
+from ember_ml import compiled
 from ember_ml.backend.selection import ENVIRONMENT_VARIABLE, backend_file
 from ember_ml.errors import BackendUnavailableError
 
 __all__ = [
     "backends_table",
+    "core",
     "current_backend",
     "engines_table",
     "install_commands",
@@ -73,6 +75,16 @@ def _pip() -> str:
     return shlex.quote(str(pip.relative_to(here) if pip.is_relative_to(here) else pip))
 
 
+def core() -> str:
+    """Whether the core runs compiled, and why not where it does not."""
+    if compiled.is_compiled():
+        older = compiled.stale()
+        return "compiled" + (f", from older sources ({', '.join(older)})" if older else "")
+    if compiled.PURE:
+        return "interpreted, by EMBER_ML_PURE"
+    return "interpreted, as no extension modules were built"
+
+
 def system_table() -> Table:
     """Versions of the library, of Python and of the machine, and the current backend."""
     grid = Table(show_header=False, box=None, pad_edge=False)
@@ -80,6 +92,7 @@ def system_table() -> Table:
     grid.add_column(overflow="fold")
     name, reason = current_backend()
     grid.add_row("ember_ml", em.__version__)
+    grid.add_row("core", core())
     grid.add_row("Python", f"{platform.python_version()} ({platform.python_implementation()})")
     grid.add_row("platform", platform.platform())
     grid.add_row("backend", f"{name}, {reason}")

@@ -434,7 +434,7 @@ def _in_place_recorded(name: str, target: Any, other: Any) -> Tensor:
     result = binary(name, before, other)
     writing.require_same(target, result)
     writing.replace(target, result)
-    return target
+    return target  # type: ignore[no-any-return]  # as in in_place
 
 
 def _in_place(name: str, target: Any, other: Any) -> Tensor:

@@ -506,8 +506,8 @@ class GradTensor(Tensor):
         return roles.same(made, self)
 
 
-CLASSES.plain = Tensor
-CLASSES.grad = GradTensor
+CLASSES.plain = Tensor  # type: ignore[assignment]  # a Cell, which type checkers do not see
+CLASSES.grad = GradTensor  # type: ignore[assignment]  # as above
 if cell.__file__.endswith(".py"):
     # Half of what an op costs here: object.__new__ is called quickest through a partial.
     vars(cell)["blank"] = partial(object.__new__, Tensor)

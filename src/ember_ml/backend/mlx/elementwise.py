@@ -378,6 +378,11 @@ def _across(g: Array, out: Array, x: Array) -> Array:
 
 
 OVERRIDES: Final[dict[str, Kernel]] = {
+    # The methods of arrays are the same ops as the functions, found with fewer questions.
+    "add": mx.array.__add__,
+    "subtract": mx.array.__sub__,
+    "multiply": mx.array.__mul__,
+    "divide": mx.array.__truediv__,
     "signbit": signbit,
     "sign": sign,
     "sin": sin,
