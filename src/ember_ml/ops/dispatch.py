@@ -74,7 +74,7 @@ def unary(name: str, x: Any) -> Tensor:
     try:
         native = kernel(operand.native)
     except Exception as error:
-        raise explain(name, error, (x,)) from error
+        raise explain(name, error, (x,))
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     out = blank()
@@ -93,7 +93,7 @@ def _unary_recorded(name: str, x: Any) -> Tensor:
     try:
         native = kernel(operand.native)
     except Exception as error:
-        raise explain(name, error, (x,)) from error
+        raise explain(name, error, (x,))
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     return recorded_one(name, native, result, x, ())
@@ -113,7 +113,7 @@ def binary(name: str, x1: Any, x2: Any) -> Tensor:
             try:
                 native = kernel(first.native, second.native)
             except Exception as error:
-                raise explain(name, error, (x1, x2)) from error
+                raise explain(name, error, (x1, x2))
             if result.settles and type(native) is not result.native_type:
                 native = result.backend.settle_native(native, result)
             out = blank()
@@ -148,7 +148,7 @@ def _binary_recorded(name: str, x1: Any, x2: Any, spec: Spec) -> Tensor:
     try:
         native = kernel(first.native, second.native)
     except Exception as error:
-        raise explain(name, error, (x1, x2)) from error
+        raise explain(name, error, (x1, x2))
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     return recorded_pair(name, native, result, x1, x2)
@@ -165,7 +165,7 @@ def _binary_same(
     try:
         native = kernel(a, b)
     except Exception as error:
-        raise explain(name, error, inputs) from error
+        raise explain(name, error, inputs)
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     return fill(native, result)
@@ -177,7 +177,7 @@ def _binary_mixed(name: str, x1: Any, x2: Any) -> Tensor:
     try:
         native = kernel(a, b)
     except Exception as error:
-        raise explain(name, error, (x1, x2)) from error
+        raise explain(name, error, (x1, x2))
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     return recorded(name, native, result, taped) if taped else fill(native, result)
@@ -205,7 +205,7 @@ def reduce(name: str, x: Any, axis: Any, keepdims: Any) -> Tensor:
         else:
             native = kernel(operand.native, axis=axis, keepdims=keepdims)
     except Exception as error:
-        raise explain(name, error, (x,), axis=axis) from error
+        raise explain(name, error, (x,), axis=axis)
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     out = blank()
@@ -225,7 +225,7 @@ def call(name: str, x: Any, *options: Any) -> Tensor:
     try:
         native = kernel(tensor.native, *options)
     except Exception as error:
-        raise explain(name, error, (tensor,), options=options) from error
+        raise explain(name, error, (tensor,), options=options)
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     if type(tensor) is _GRAD:
@@ -241,7 +241,7 @@ def call_many(name: str, x: Any, *options: Any) -> tuple[Tensor, ...]:
     try:
         natives = kernel(tensor.native, *options)
     except Exception as error:
-        raise explain(name, error, (tensor,), options=options) from error
+        raise explain(name, error, (tensor,), options=options)
     results = [settled(native, spec) for native in natives]
     if type(tensor) is _GRAD:
         return recorded_many(name, results, (tensor,), options)
@@ -259,7 +259,7 @@ def together(name: str, inputs: tuple[Any, ...], *options: Any, kernel: str = ""
         native = run(*natives, *options)
     except Exception as error:
         given = tuple(value for value in inputs if value is not None)
-        raise explain(name, error, given, options=options) from error
+        raise explain(name, error, given, options=options)
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     if taped:
@@ -445,5 +445,5 @@ def _in_place(name: str, target: Any, other: Any) -> Tensor:
         try:
             writing.assign(target, result)
         except Exception as error:
-            raise explain("in-place write", error, (target,)) from error
+            raise explain("in-place write", error, (target,))
     return target  # type: ignore[no-any-return]  # a Tensor, whose class the mixin cannot name

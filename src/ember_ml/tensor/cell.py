@@ -168,6 +168,9 @@ class Cell:
     def __divmod__(self, other: Any, /) -> Any:
         return self // other, self % other
 
+    def __rdivmod__(self, other: Any, /) -> Any:
+        return other // self, other % self
+
     def __neg__(self, /) -> Any:
         return dispatch.unary("negative", self)
 
