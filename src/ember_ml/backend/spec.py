@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ember_ml import dtypes
 from ember_ml.backend.namespaces import Bound
+from ember_ml.compiled import mypyc_attr
 from ember_ml.errors import DomainError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _WEAK: Final[dict[str, frozenset[type]]] = {
 }
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # specs of traces are such
 class Spec:
     """Where and what a tensor is: its backend, device and dtype, as one shared object.
 
