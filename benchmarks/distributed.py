@@ -283,8 +283,8 @@ NOMINAL = {
     "100 Gb/s Ethernet": Link(10e-6, 100e9 / 8),
     "400 Gb/s InfiniBand": Link(3e-6, 400e9 / 8),
 }
-# Ten million numbers in float32 and a second of two passes, as on CPUs; and 1.3e9 in bfloat16 with
-# half a second, as on GPUs.
+# Gradients go in float32, those of 16 bits too. Ten million and a second of two passes, as on CPUs;
+# and 650 million with half a second, as on GPUs.
 SMALL = StepModel(0.35, 0.65, [1e6, 25e6, 14e6])
 LARGE = StepModel(0.15, 0.35, [1e6, *[25e6] * 104])
 
@@ -300,7 +300,7 @@ def plot(path: str, measured: dict[str, Link]) -> None:
     ranks = [2**i for i in range(11)]
     panels = [
         ("10 million weights, 1 s a step\nlinks measured on loopback", SMALL, measured),
-        ("1.3 billion weights, 0.5 s a step\nlinks by their data sheets", LARGE, NOMINAL),
+        ("650 million weights, 0.5 s a step\nlinks by their data sheets", LARGE, NOMINAL),
     ]
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 4), sharey=True)
     for place, (title, step, links) in zip(axes, panels, strict=True):
