@@ -29,12 +29,16 @@ else:
     print("got", float(em.ops.sum(first)), second.tolist(), flush=True)
 """
 EARLY = """
+import sys, time
 import ember_ml as em
 
 comm = em.distributed.initialize()
 for step in range(1000):
     if step == 3 and comm.rank == 1:
         print("ends", flush=True)
+        if sys.argv[1] == "left":
+            em.distributed.shutdown()
+            time.sleep(600)
         break
     comm.all_reduce(em.ops.ones((3,)))
 """
@@ -55,9 +59,10 @@ def late(engine: str, folder: Path) -> None:
     assert "Fatal" not in job.err, job.told()
 
 
-def early(engine: str, folder: Path) -> None:
+def early(engine: str, folder: Path, how: str = "ended well") -> None:
     (folder / "job.py").write_text(EARLY)
-    with Launch(["-n", 2, "-b", engine, "--heartbeat", 4, "job.py"], folder) as job:
+    given = ["-n", 2, "-b", engine, "--heartbeat", 4, "job.py", how.split()[0]]
+    with Launch(given, folder) as job:
         job.until(lambda: "[rank 1] ends" in job.out)
         began = time.monotonic()
         assert job.wait() == 1, job.told()
@@ -66,8 +71,12 @@ def early(engine: str, folder: Path) -> None:
     told = " ".join(job.err.replace("│", " ").split())
     assert "rank 0 (host" in told, job.told()
     assert "raised CommunicationError" in told, job.told()
-    why = "the program of rank 1 had ended well, and another rank still needed it"
+    why = f"the program of rank 1 had {how}, and another rank still needed it"
     assert why in told, job.told()
+
+
+def left(engine: str, folder: Path) -> None:
+    early(engine, folder, "left by em.distributed.shutdown()")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +84,7 @@ def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[tuple[str, str], Future[None]]]:
     """What came of the jobs that are asked for; some run at the same time, as most wait."""
-    ends: dict[str, Callable[[str, Path], None]] = {"late": late, "early": early}
+    ends: dict[str, Callable[[str, Path], None]] = {"late": late, "early": early, "left": left}
     asked = [
         (item.callspec.params["how"], item.callspec.params["engine"])
         for item in request.session.items
@@ -89,7 +98,9 @@ def outcomes(
 
 
 @linux
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("how", ["late", "early"])
+@pytest.mark.parametrize(
+    ("how", "engine"),
+    [*[(how, engine) for how in ("late", "early") for engine in ENGINES], ("left", "jax")],
+)
 def test_ends(how: str, engine: str, outcomes: dict[tuple[str, str], Future[None]]) -> None:
     outcomes[how, engine].result()

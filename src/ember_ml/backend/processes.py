@@ -141,12 +141,17 @@ def leave() -> None:
 
     if not jax.distributed.is_initialized():
         return
+    from ember_ml.distributed.launching import beats
+
     try:
+        beats.leaving(True)
         _await_others()
         jax.distributed.shutdown()
     except Exception:
         # A peer is gone, which somebody has been told already, or will be by the launcher.
         _forget()
+    finally:
+        beats.leaving(False)
 
 
 def _await_others() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["Channel", "note", "place_of", "waiting"]
+__all__ = ["Channel", "leaving", "note", "place_of", "waiting"]
 
 _PACKAGE: Final = str(Path(__file__).resolve().parents[2]) + os.sep
 _LIBRARIES: Final = tuple(
@@ -26,6 +26,8 @@ _LIBRARIES: Final = tuple(
 _HERE: Final = os.getcwd() + os.sep
 # Since when the program has waited for other ranks; 0 while it does not.
 _since = 0.0
+# True while the program stays only until the others have left as well.
+_leaves = False
 # The channel to the launcher; None in a process that it did not start.
 _channel: Channel | None = None
 
@@ -46,6 +48,12 @@ def waiting(since: float) -> None:
     """Tell since when the program waits for other ranks, by time.monotonic(); 0 for not."""
     global _since
     _since = since
+
+
+def leaving(leaves: bool) -> None:
+    """Tell whether the program has left the others, and takes part in nothing any more."""
+    global _leaves
+    _leaves = leaves
 
 
 class Channel:
@@ -93,7 +101,7 @@ class Channel:
             del frame  # it would keep the program's variables alive
             since = _since
             waits = round(time.monotonic() - since, 1) if since else 0.0
-            self.tell("beat", where=where, inside=inside, waits=waits)
+            self.tell("beat", where=where, inside=inside, waits=waits, left=_leaves)
             try:
                 ready, _, _ = select.select([self._connection], [], [], self._interval)
                 if ready:

@@ -69,6 +69,7 @@ class Process:
         if kind == "beat" and not state.error:
             state.where, state.inside = message.get("where", ""), message.get("inside", "")
             state.waits = float(message.get("waits", 0.0))
+            state.left = bool(message.get("left"))
         elif kind == "error":
             state.error, state.lines = str(message["error"]), list(message["lines"])
             state.follows = bool(message["follows"])

@@ -242,14 +242,15 @@ class Hub:
         On JAX and over MPI, processes that are done stay until all are, and nobody sees them go.
         """
         states = [*crew.states, *self._remote()]
-        gone = next((one for one in states if one.finished), None)
+        gone = next((one for one in states if one.finished or one.left), None)
         if gone is None:
             return None
         for one in states:
-            if one.waits >= self.heartbeat and not one.finished and not one.is_over:
+            is_done = one.finished or one.left or one.is_over
+            if one.waits >= self.heartbeat and not is_done:
                 one.error = (
-                    f"CommunicationError: it has waited {one.waits:.0f} s in a collective, and the "
-                    f"program of rank {gone.rank} has ended"
+                    f"CommunicationError: it has waited {one.waits:.0f} s in a collective, and "
+                    f"rank {gone.rank} has {'ended' if gone.finished else 'left'}"
                 )
                 one.follows, one.code = True, 1
                 return Verdict("failed", one.exit_code, one)

@@ -41,6 +41,8 @@ class RankState:
     follows: bool = False
     # Its program has ended well; the process may still wait for others.
     finished: bool = False
+    # It has left the others, and stays until they have as well.
+    left: bool = False
     # Seconds for which it has waited for others in one collective.
     waits: float = 0.0
 

@@ -78,14 +78,15 @@ def _about(cause: RankState) -> list[RenderableType]:
 
 def _gone_before(ranks: Sequence[RankState]) -> list[RenderableType]:
     """Who was missed by the others though nothing was wrong with it: its program had ended."""
-    early = [one for one in ranks if one.finished]
+    early = [one for one in ranks if one.finished or one.left]
     if not early:
         return []
     first = early[0]
+    how = "ended well" if first.finished else "left by em.distributed.shutdown()"
     at = f" at step {first.step}" if first.step is not None else ""
     others = f" (and {len(early) - 1} more)" if len(early) > 1 else ""
     text = (
-        f"the program of rank {first.rank}{others} had ended well{at}, and another rank still "
+        f"the program of rank {first.rank}{others} had {how}{at}, and another rank still "
         f"needed it: all ranks must make the same collective calls"
     )
     return [Text(text)]
