@@ -6,7 +6,6 @@ import os
 import queue
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
@@ -197,10 +196,10 @@ class TorchCommunicator(Communicator):
             _GROUP.leave()
 
     def _abandon(self) -> None:
-        # A thread that is in torch when Python ends would end the process by SIGABRT.
+        # A thread that is in torch when Python ends makes the process end by SIGABRT, and only the
+        # other rank can get it out of there.
         if self._sending is not None:
-            with suppress(CommunicationError):
-                self._sending.finish(_FAREWELL)
+            self._sending.is_over(_FAREWELL)
 
 
 def _name() -> str:
@@ -287,11 +286,16 @@ class _Sending:
         self._require()
         self._works.put((dist.isend(tensor, to), tensor))
 
-    def finish(self, timeout: float) -> None:
+    def is_over(self, timeout: float) -> bool:
+        """Whether all has been received, or nothing can be, within some seconds."""
         self._works.put(None)
         self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def finish(self, timeout: float) -> None:
+        is_over = self.is_over(timeout)
         self._require()
-        if self._thread.is_alive():
+        if not is_over:
             raise CommunicationError(f"a tensor that was sent was not received in {timeout:g} s")
 
     def _require(self) -> None:
