@@ -3,6 +3,7 @@
     python benchmarks/distributed.py                     a table
     python benchmarks/distributed.py --backend torch --check --json out.json
     python benchmarks/distributed.py --only sums --plot docs/assets/scaling.svg
+    python benchmarks/distributed.py --measured out.json --plot docs/assets/scaling.svg
 
 Raw is DistributedDataParallel with torch.nn on torch, and a jitted step with a psum under shard_map
 on JAX; NumPy and MLX have none, and are shown beside one process with the whole batch. Both
@@ -344,6 +345,7 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=2, help="how many processes")
     parser.add_argument("--json", help="write all numbers here")
     parser.add_argument("--plot", help="draw the model of scaling here, from what was measured")
+    parser.add_argument("--measured", help="take the numbers that --json wrote, and measure none")
     parser.add_argument("--check", action="store_true", help="fail where a bar is missed")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -351,9 +353,12 @@ def main() -> None:
         work(options.backend[0], options.only or groups, options.rounds, options.worker)
         return
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as directory:
-        for backend in options.backend or installed():
-            found[backend] = launched(backend, options, directory)
+    if options.measured:
+        found = json.loads(Path(options.measured).read_text(encoding="utf-8"))["found"]
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            for backend in options.backend or installed():
+                found[backend] = launched(backend, options, directory)
     steps = {f"{name} step": one["step"] for name, one in found.items() if "step" in one}
     if steps:
         show(steps)
