@@ -411,3 +411,31 @@ def test_accelerators_come_before_the_cpu(monkeypatch: pytest.MonkeyPatch) -> No
     assert engine.canonical_device("mps:0") == "mps"
     with pytest.raises(DeviceError):
         engine.canonical_device("cuda:2")
+
+
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [
+        ({"LOCAL_RANK": "2", "SLURM_LOCALID": "0"}, "cuda:2"),  # ember launch in a job of Slurm
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "1"}, "cuda:1"),
+        ({"SLURM_LOCALID": "3"}, "cuda:3"),
+        ({"LOCAL_RANK": "5"}, "cuda:1"),  # more processes than GPUs
+        ({"LOCAL_RANK": "x"}, "cuda:0"),
+        ({}, "cuda:0"),
+    ],
+)
+def test_each_process_of_a_machine_has_a_gpu_of_its_own(
+    given: dict[str, str], own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ember_ml.backend import torch as module
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    engine = module.TorchBackend(module)
+    assert engine.default_device() == engine.canonical_device("cuda") == own
+    assert sorted(engine.devices()) == ["cpu", "cuda:0", "cuda:1", "cuda:2", "cuda:3"]
+    assert engine.canonical_device("cuda:0") == "cuda:0"

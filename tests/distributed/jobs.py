@@ -18,7 +18,6 @@ import importlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,8 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+
+from ember_ml.distributed.launching.addresses import Ports
 
 ROOT = Path(__file__).resolve().parents[2]
 # Two shared cores start three processes of JAX in some 20 s when others use them too.
@@ -64,23 +65,12 @@ class Outcome:
     code: int | None = None
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now, told by the system."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
-    finally:
-        for one in held:
-            one.close()
-
-
-def environments(n: int, *, attempt: int = 0) -> list[dict[str, str]]:
-    """The variables of each rank of a job on fresh ports of this machine."""
+def environments(ports: Sequence[int], *, attempt: int = 0) -> list[dict[str, str]]:
+    """The variables of each rank of a job of this machine: on a port for all, and one for each."""
     from ember_ml.distributed import World
 
-    port, *ring = free_ports(n + 1)
+    port, *ring = ports
+    n = len(ring)
     addresses = tuple(f"127.0.0.1:{one}" for one in ring)
     return [
         World(rank, n, rank, n, "127.0.0.1", port, addresses, attempt).environment()
@@ -132,6 +122,7 @@ class Job:
     ) -> None:
         self.size = n
         self._mpi = mpi
+        self._ports = Ports(0 if mpi else n + 1)
         self._folder = tempfile.TemporaryDirectory(prefix="ember-job-")
         self.folder = Path(self._folder.name)
         if isinstance(task, Path):
@@ -153,7 +144,7 @@ class Job:
         if mpi:
             worlds, command = [{}], ["mpiexec", "-n", str(n), *command]
         else:
-            worlds = environments(n, attempt=attempt)
+            worlds = environments(self._ports.numbers, attempt=attempt)
         for index, own in enumerate(worlds):
             with (self.folder / f"{index}.log").open("wb") as log:
                 started = subprocess.Popen(
@@ -181,6 +172,7 @@ class Job:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
+        self._ports.close()
         self._folder.cleanup()
 
     def kill(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from ember_ml import distributed, errors, ops
 from ember_ml.distributed import Communicator, World, joining
+from ember_ml.distributed.world import free_ports
 from tests.distributed import jobs, semantics
 
 # Backend, by what it talks, and whether mpiexec starts the processes.
@@ -86,7 +87,7 @@ def test_numpy_without_torch_and_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nobody_comes() -> None:
-    port = jobs.free_ports(1)[0]
+    port = free_ports(1)[0]
     start = time.monotonic()
     with pytest.raises(errors.CommunicationError, match="initialize on rank 1 of 2"):
         distributed.initialize("torch", world=World(1, 2, 1, 2, port=port), timeout=2)

@@ -15,11 +15,11 @@ import ember_ml as em
 from ember_ml import distributed, errors, ops
 from tests.distributed import jobs
 
-ENGINES = ("jax", "mlx")
+ENGINES = ("torch", "jax", "mlx")
 N = 2
 # A number of each rank's own. On JAX, one of them is such that XLA leaves a product with it out,
 # and would order collectives differently; on MLX ranks must trace the same graph.
-WEIGHTS = {"jax": (1.0, 3.0), "mlx": (1.5, 2.5)}
+WEIGHTS = {"torch": (1.0, 3.0), "jax": (1.0, 3.0), "mlx": (1.5, 2.5)}
 
 
 def _input(rank: int) -> np.ndarray[Any, Any]:

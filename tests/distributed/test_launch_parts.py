@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -16,7 +17,13 @@ import pytest
 
 from ember_ml.distributed import World
 from ember_ml.distributed.launching import beats, mpi, report
-from ember_ml.distributed.launching.addresses import Endpoint, interface_of, own_address
+from ember_ml.distributed.launching.addresses import (
+    Endpoint,
+    Ports,
+    interface_of,
+    plain_address,
+    resolved,
+)
 from ember_ml.distributed.launching.control import Listener, Peer, connect
 from ember_ml.distributed.launching.environment import surroundings
 from ember_ml.distributed.launching.output import LONGEST, Relay, Screen, printable
@@ -161,9 +168,51 @@ def test_endpoints_that_are_none(text: str) -> None:
 def test_ports_and_interfaces_of_this_machine() -> None:
     ports = free_ports(5)
     assert len(set(ports)) == 5
-    assert own_address(Endpoint("127.0.0.1", 1)) == "127.0.0.1"
     assert interface_of("127.0.0.1") in ("lo", "lo0")
     assert interface_of("203.0.113.77") is None
+
+
+def test_a_host_of_both_kinds_is_reached_by_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Many systems have ::1 first for their own name, and MLX's ring speaks IPv4 alone.
+    six = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 4000, 0, 0))
+    four = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 4000))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [six, four])
+    assert resolved(Endpoint("node", 4000)) == (socket.AF_INET, ("127.0.0.1", 4000))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [six])
+    assert resolved(Endpoint("node", 4000)) == (socket.AF_INET6, ("::1", 4000, 0, 0))
+    assert plain_address("::ffff:10.0.0.1") == "10.0.0.1"
+    assert plain_address("fe80::1%eth0") == "fe80::1%eth0"
+
+
+def test_the_name_of_node_0_may_become_known_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    known = socket.getaddrinfo
+
+    def late(host: str, *args: Any, **options: Any) -> Any:
+        asked.append(host)
+        if len(asked) < 3:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return known("127.0.0.1", *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", late)
+    listener = Listener(Endpoint("train-0.train", free_ports(1)[0]), 60.0)
+    listener.close()
+    assert asked == ["train-0.train"] * 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not share ports so")
+def test_ports_that_are_held_are_for_those_who_know_them() -> None:
+    ports = Ports(4)
+    try:
+        assert len(set(ports.numbers)) == 4
+        for number in ports.numbers:
+            # As engines listen; nobody else is given the port, and who does not share it has none.
+            with socket.create_server(("127.0.0.1", number)) as server:
+                socket.create_connection(server.getsockname()).close()
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", number))
+    finally:
+        ports.close()
 
 
 # --- Launchers among themselves -------------------------------------------------------------------

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ember_ml.distributed.scaling import Link, StepModel, fitted_link
 from ember_ml.errors import DomainError
+
+# Jobs of several processes run beside these tests.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def test_a_ring_of_two_sends_each_half_once_each_way() -> None:
@@ -40,6 +43,7 @@ def test_alone_nothing_is_sent() -> None:
     assert step.exposed(1, slow) == 0.0
 
 
+@unhurried
 @given(
     st.floats(1e-7, 1e-2),
     st.floats(1e6, 1e11),
@@ -55,6 +59,7 @@ def test_more_ranks_are_never_more_efficient(
     assert step.exposed(ranks, link) >= -1e-12
 
 
+@unhurried
 @given(st.floats(1e-6, 1e-2), st.floats(1e6, 1e10), st.integers(2, 64))
 def test_a_link_is_found_again_by_its_times(latency: float, bandwidth: float, ranks: int) -> None:
     link = Link(latency, bandwidth)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,8 +23,14 @@ __all__ = ["join", "join_if_launched", "leave", "put", "take"]
 
 # A peer that says nothing for so long is gone; JAX waits for 100 s where nothing is said.
 _HEARTBEAT: Final = 10
-# For others to come to the end as well, before a process goes on without them.
+# For others to say farewell as well, once all programs have ended; JAX ends all where one is late.
 _FAREWELL: Final = 10
+# Set by a process whose program has ended well.
+_LEFT: Final = "ember/left/{}"
+# Seconds between two looks whether others have.
+_LOOK: Final = 1.0
+# How long a process waits for the programs of others, where no launcher watches them.
+_patience = 300.0
 # What JAX says where something was computed before.
 _TOO_LATE: Final = "must be called before"
 
@@ -46,16 +54,18 @@ def join_if_launched() -> None:
 
 def join(world: World, timeout: float = 300.0) -> None:
     """Connect with the other processes, once."""
+    global _patience
     import jax
 
     if jax.distributed.is_initialized():
         return
+    _patience = timeout
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # It would catch SIGTERM, by which launchers end processes, and go on.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
-            f"{world.host}:{world.port}",
+            f"[{world.host}]:{world.port}" if ":" in world.host else f"{world.host}:{world.port}",
             world.size,
             world.rank,
             local_device_ids=[_device(world.local_rank)],
@@ -126,16 +136,52 @@ def _client() -> Any:
 
 
 def leave() -> None:
-    """Tell the others that this process ends."""
+    """Tell the others that this process ends, and wait for them."""
     import jax
 
     if not jax.distributed.is_initialized():
         return
+    from ember_ml.distributed.launching import beats
+
     try:
+        beats.leaving(True)
+        _await_others()
         jax.distributed.shutdown()
     except Exception:
         # A peer is gone, which somebody has been told already, or will be by the launcher.
         _forget()
+    finally:
+        beats.leaving(False)
+
+
+def _await_others() -> None:
+    """Stay until the programs of all have ended, however long one of them goes on alone.
+
+    JAX gives those that are late some seconds, and then ends all of them: a rank that saves a model
+    for the others would be killed. A program that has failed waits for nobody.
+    """
+    from jax._src import distributed
+
+    if getattr(sys, "last_value", None) is not None:
+        return
+    state: Any = distributed.global_state
+    state.client.key_value_set(_LEFT.format(state.process_id), "")
+    # `ember launch` sees ranks that wait for one which will not come.
+    is_watched = os.environ.get("EMBER_LAUNCH") == "1"
+    end = float("inf") if is_watched else time.monotonic() + _patience
+    for rank in range(state.num_processes):
+        while time.monotonic() < end and not _is_there(state.client, _LEFT.format(rank)):
+            continue
+
+
+def _is_there(client: Any, name: str) -> bool:
+    try:
+        client.blocking_key_value_get(name, round(_LOOK * 1000))
+    except Exception as error:
+        if "DEADLINE_EXCEEDED" in str(error):
+            return False
+        raise
+    return True
 
 
 def _forget() -> None:

@@ -15,8 +15,8 @@ NOMINAL = {
     "100 Gb/s Ethernet": Link(10e-6, 100e9 / 8),
     "400 Gb/s InfiniBand": Link(3e-6, 400e9 / 8),
 }
-# Ten million numbers in float32 and a second of two passes, as on CPUs; and 1.3e9 in bfloat16 with
-# half a second, as on GPUs.
+# Gradients go in float32, those of 16 bits too. Ten million and a second of two passes, as on CPUs;
+# and 650 million with half a second, as on GPUs.
 SMALL = StepModel(0.35, 0.65, [1e6, 25e6, 14e6])
 LARGE = StepModel(0.15, 0.35, [1e6, *[25e6] * 104])
 RANKS = tuple(2**i for i in range(11))
@@ -47,7 +47,7 @@ def chart(run: Run) -> Chart | None:
     right = {name: line(LARGE, link) for name, link in NOMINAL.items()}
     panels = (
         Panel("10 million weights, links measured here", lines=left),
-        Panel("1.3 billion weights, links by data sheets", lines=right),
+        Panel("650 million weights, links by data sheets", lines=right),
     )
     return Chart(
         "lines",

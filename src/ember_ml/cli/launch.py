@@ -140,9 +140,10 @@ def _run_here(program: Program) -> int:
 
     try:
         run(program)
-    except (EmberError, OSError):
+    except (EmberError, OSError) as error:
         # The program's own errors look as they do without a launcher.
         traceback.print_exc()
+        sys.last_value = error
         return 1
     return 0
 

@@ -8,6 +8,7 @@ ever. Gradients go through: that of a sum over ranks is a sum over ranks.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, NoReturn
 
@@ -20,6 +21,7 @@ from ember_ml.backend import selection
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.distributed import arguments, headers
 from ember_ml.distributed.headers import REDUCTIONS, read_header
+from ember_ml.distributed.launching import beats
 from ember_ml.distributed.world import World
 from ember_ml.dtypes import DType
 from ember_ml.errors import (
@@ -46,6 +48,8 @@ _CARRIERS: Final = {
     dtypes.uint16: dtypes.int32,
     dtypes.uint32: dtypes.int64,
 }
+# Calls that do not need every rank.
+_BETWEEN_TWO: Final = frozenset(("send", "recv", "close"))
 
 
 class Pending:
@@ -270,6 +274,9 @@ class Communicator:
     def close(self) -> None:
         """Let go of the others; nothing can be said afterwards."""
 
+    def _abandon(self) -> None:
+        """Let go of the others without waiting for any of them: this program has failed."""
+
     # --- What an engine says: by default, that of a process which is alone ------------------
 
     def _gather_words(self, words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -408,6 +415,15 @@ class Communicator:
                 f"Communicator.{call} on rank {self.rank} of {self.world_size} failed: "
                 f"another rank was lost before ({self._loss})"
             )
+        if call in _BETWEEN_TWO:
+            return self._tried(call, function, args)
+        beats.waiting(time.monotonic())
+        try:
+            return self._tried(call, function, args)
+        finally:
+            beats.waiting(0.0)
+
+    def _tried(self, call: str, function: Any, args: tuple[Any, ...]) -> Any:
         try:
             return function(*args)
         except CommunicationError as error:

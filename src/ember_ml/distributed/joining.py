@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Final
 
 from ember_ml.backend import selection
 from ember_ml.distributed.communicator import Communicator
 from ember_ml.distributed.world import World
-from ember_ml.errors import BackendUnavailableError, DomainError
+from ember_ml.errors import BackendUnavailableError, CommunicationError, DomainError
 
 __all__ = ["get_communicator", "initialize", "is_initialized", "shutdown"]
 
@@ -37,7 +40,22 @@ def initialize(
     found = _JOINED.get(name)
     if found is None:
         found = _JOINED[name] = _joined(name, where, timeout)
+        if where.size > 1:
+            atexit.unregister(_end)
+            atexit.register(_end)  # the last to be registered is the first to run
     return found
+
+
+def _end() -> None:
+    """At the end of the program: what was sent has to arrive, unless the program has failed."""
+    has_failed = getattr(sys, "last_value", None) is not None
+    with suppress(CommunicationError):  # of a rank that is gone, the others tell
+        while _JOINED:
+            one = _JOINED.popitem()[1]
+            if has_failed:
+                one._abandon()
+            else:
+                one.close()
 
 
 def is_initialized(backend: str | None = None) -> bool:

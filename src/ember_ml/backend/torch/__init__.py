@@ -302,6 +302,11 @@ class TorchBackend(Backend):
     def devices(self) -> tuple[str, ...]:
         return self._devices
 
+    def canonical_device(self, device: str) -> str:
+        # Without a number, it is the one that this process has among those of its machine.
+        own = (one for one in self._devices if one.partition(":")[0] == str(device))
+        return next(own, None) or super().canonical_device(device)
+
     def to_device(self, native: NativeArray, device: str) -> NativeArray:
         return native.to(device)
 

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ember_ml.backend.contract import NativeArray
+from ember_ml.backend.torch import accelerators
 from ember_ml.backend.torch.tracing import is_fake
 from ember_ml.distributed import headers
 from ember_ml.distributed.communicator import Communicator, Pending, spec_of
@@ -37,6 +38,8 @@ _C10D: Final = torch.ops._c10d_functional
 _CARRIED: Final = frozenset(("float32", "float64", "int8", "uint8", "int32", "int64"))
 _FLOATS: Final = frozenset(("float32", "float64"))
 _COMPLEX: Final = frozenset(("complex64", "complex128"))
+# Seconds for what is on its way when a program fails.
+_FAREWELL: Final = 1.0
 # What torch says of a peer that is gone or silent, in errors that are plain RuntimeErrors.
 _LOSSES: Final = (
     "gloo",
@@ -69,11 +72,12 @@ class TorchCommunicator(Communicator):
     # NumPy has other arrays of the same memory: see GlooCommunicator.
     def _theirs(self, native: NativeArray) -> torch.Tensor:
         """A contiguous tensor, which may share the memory of an array."""
-        return native.detach().contiguous()  # type: ignore[no-any-return]  # native arrays are untyped
+        return native.detach().resolve_conj().resolve_neg().contiguous()  # type: ignore[no-any-return]  # native arrays are untyped
 
     def _copied(self, native: NativeArray) -> torch.Tensor:
         """A contiguous tensor of its own memory."""
-        return native.detach().clone(memory_format=torch.contiguous_format)  # type: ignore[no-any-return]  # as above
+        plain = native.detach().resolve_conj().resolve_neg()
+        return plain.clone(memory_format=torch.contiguous_format)  # type: ignore[no-any-return]  # as above
 
     def _ours(self, tensor: torch.Tensor) -> NativeArray:
         return tensor
@@ -191,6 +195,12 @@ class TorchCommunicator(Communicator):
             self._sending = None
             _GROUP.leave()
 
+    def _abandon(self) -> None:
+        # A thread that is in torch when Python ends makes the process end by SIGABRT, and only the
+        # other rank can get it out of there.
+        if self._sending is not None:
+            self._sending.is_over(_FAREWELL)
+
 
 def _name() -> str:
     return str(dist.group.WORLD.group_name)  # type: ignore[union-attr]  # there is one by now
@@ -276,10 +286,17 @@ class _Sending:
         self._require()
         self._works.put((dist.isend(tensor, to), tensor))
 
-    def finish(self, timeout: float) -> None:
+    def is_over(self, timeout: float) -> bool:
+        """Whether all has been received, or nothing can be, within some seconds."""
         self._works.put(None)
         self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def finish(self, timeout: float) -> None:
+        is_over = self.is_over(timeout)
         self._require()
+        if not is_over:
+            raise CommunicationError(f"a tensor that was sent was not received in {timeout:g} s")
 
     def _require(self) -> None:
         if self._error is not None:
@@ -320,7 +337,7 @@ class _Group:
         else:
             self.has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
             if self.has_nccl:  # it joins the others when it is first used
-                torch.cuda.set_device(world.local_rank % torch.cuda.device_count())
+                torch.cuda.set_device(accelerators.names()[0])
             dist.init_process_group(
                 # Words of headers are in memory, also where tensors are not.
                 "cpu:gloo,cuda:nccl" if self.has_nccl else "gloo",

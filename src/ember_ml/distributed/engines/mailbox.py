@@ -21,6 +21,8 @@ _HELLO: Final = struct.Struct("!qq")
 _LENGTH: Final = struct.Struct("!Q")
 # How often somebody who waits for a letter looks whether the other is still there.
 _LOOK: Final = 0.5
+# So often it has to be gone: what it sent before it ended may not have been taken up yet.
+_LOOKS: Final = 6
 
 
 class Mailbox:
@@ -33,6 +35,8 @@ class Mailbox:
         self._letters: list[queue.SimpleQueue[bytes | None]] = [
             queue.SimpleQueue() for _ in range(size)
         ]
+        # Ranks whose letters are being read now: the end of their line tells that all has come.
+        self._reading: set[int] = set()
         self._lines: dict[int, _Line] = {}
         self._peers: list[tuple[str, int]] = []
         self._word = 0
@@ -50,14 +54,17 @@ class Mailbox:
     def take(self, source: int, timeout: float) -> bytes:
         """The next bytes from a rank."""
         end = time.monotonic() + timeout
-        line = self._line(source)
+        gone = 0
         while True:
-            there = line.is_there()
+            if self._is_there(source) or source in self._reading:
+                gone = 0
+            else:
+                gone += 1
             try:
-                # Once the line is cut, what had come before is still there.
+                # Once a rank has ended, what had come before is still there.
                 letter = self._letters[source].get(timeout=_LOOK)
             except queue.Empty:
-                if not there:
+                if gone >= _LOOKS:
                     raise ConnectionError(f"rank {source} has closed its line") from None
                 if time.monotonic() > end:
                     raise TimeoutError(
@@ -68,6 +75,12 @@ class Mailbox:
                 self._letters[source].put(None)
                 raise ConnectionError(f"rank {source} has closed its line")
             return letter
+
+    def _is_there(self, peer: int) -> bool:
+        try:
+            return self._line(peer).is_there()
+        except OSError:  # nobody listens there any more
+            return False
 
     def close(self, timeout: float) -> None:
         """Wait until what was sent is on its way, and close all lines."""
@@ -103,12 +116,14 @@ class Mailbox:
                     return  # nobody of this job
             except OSError:
                 return
+            self._reading.add(rank)
             try:
                 while True:
                     (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size))
                     self._letters[rank].put(_exactly(line, length))
             except OSError:
                 self._letters[rank].put(None)
+                self._reading.discard(rank)
 
 
 class _Line:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import struct
 import sys
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ember_ml.errors import DomainError
 
-__all__ = ["DEFAULT_PORT", "Endpoint", "interface_of", "own_address"]
+__all__ = [
+    "DEFAULT_PORT",
+    "Endpoint",
+    "Ports",
+    "interface_of",
+    "plain_address",
+    "resolved",
+]
 
 DEFAULT_PORT: Final = 29400
 _GET_ADDRESS: Final = 0xC0206921 if sys.platform == "darwin" else 0x8915  # SIOCGIFADDR
@@ -57,14 +65,51 @@ def _is_ipv6(text: str) -> bool:
     return True
 
 
-def own_address(towards: Endpoint) -> str:
-    """The address of this machine by which it is seen from another."""
-    kind, _, _, _, address = socket.getaddrinfo(towards.host, towards.port, type=socket.SOCK_DGRAM)[
-        0
-    ]
-    with socket.socket(kind, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)  # nothing is sent: the system only chooses the way
-        return str(probe.getsockname()[0])
+def resolved(where: Endpoint) -> tuple[int, Any]:
+    """The family and the address of a host; by IPv4 where it has both, which all engines speak."""
+    try:
+        found = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise DomainError(
+            f"ember launch: the host of --master {where} is not known here ({error})"
+        ) from error
+    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return family, address
+
+
+def plain_address(text: str) -> str:
+    """An address as engines take it: one of IPv4 that a socket of IPv6 has is one of IPv4.
+
+    >>> plain_address("::ffff:10.0.0.1"), plain_address("fd00::1")
+    ('10.0.0.1', 'fd00::1')
+    """
+    found = ipaddress.ip_address(text)
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return text if mapped is None else str(mapped)
+
+
+class Ports:
+    """Ports of this machine, given by the system, for programs that are started after this.
+
+    Until `close`, nobody else is given them: in Linux a socket that has a port, and does not
+    listen, leaves it to those only who ask for it by its number and share it (SO_REUSEADDR), as
+    all engines do. Other systems give it to nobody then, so there ports are only looked up.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._held = [socket.socket() for _ in range(count)]
+        for one in self._held:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(("", 0))
+        self.numbers = [int(one.getsockname()[1]) for one in self._held]
+        if sys.platform != "linux":
+            self.close()
+
+    def close(self) -> None:
+        """Let others have them."""
+        for one in self._held:
+            one.close()
+        self._held = []
 
 
 def interface_of(address: str) -> str | None:

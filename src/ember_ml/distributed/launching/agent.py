@@ -28,7 +28,7 @@ __all__ = ["ADDRESS", "Agent", "Options"]
 
 # The address of a rank's machine as the others see it: for engines that would take its host name.
 ADDRESS: Final = "EMBER_ADDRESS"
-# The same in all attempts of a job: a checkpoint tells whose it is.
+# The same in all attempts and on all nodes of a job: a checkpoint tells whose it is.
 JOB: Final = "EMBER_JOB"
 # Signals that come together are one wish; seconds.
 _ONE_PRESS: Final = 0.2
@@ -83,7 +83,6 @@ class Agent:
         self.screen = screen
         self.selector = selectors.DefaultSelector()
         self.signals = _Signals(self.selector)
-        self._job = os.urandom(8).hex()
 
     def run(self) -> int:
         """Run the job to its end."""
@@ -116,8 +115,10 @@ class Agent:
 
     def _run(self, control: Hub | Link, guard: Guard) -> int:
         attempt = restarts = 0
+        job = os.urandom(8).hex()
         while True:
-            plan = control.gather(self.options.processes, attempt)
+            plan = control.gather(self.options.processes, attempt, job)
+            job = plan.job
             crew = self._crew(guard)
             began = time.monotonic()
             try:
@@ -128,6 +129,7 @@ class Agent:
                 crew.stop(control.keep, kill=self.signals.count > 1)
             finally:
                 crew.close()
+                plan.ports.close()
             ranks = control.conclude(crew, verdict)
             self._tell(verdict, ranks, plan, time.monotonic() - began, control)
             if not verdict.again:
@@ -184,7 +186,7 @@ class Agent:
 
     def _environment(self, plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
         """What all ranks of this machine are told, beside their worlds."""
-        made = {**environ, ADDRESS: plan.address, JOB: self._job, "PYTHONUNBUFFERED": "1"}
+        made = {**environ, ADDRESS: plan.address, JOB: plan.job, "PYTHONUNBUFFERED": "1"}
         if self.options.backend is not None:
             made[ENVIRONMENT_VARIABLE] = self.options.backend
         # gloo would take the interface of the host's name, which may be none that others reach.

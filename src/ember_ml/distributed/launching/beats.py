@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["Channel", "note", "place_of"]
+__all__ = ["Channel", "leaving", "note", "place_of", "waiting"]
 
 _PACKAGE: Final = str(Path(__file__).resolve().parents[2]) + os.sep
 _LIBRARIES: Final = tuple(
@@ -24,6 +24,10 @@ _LIBRARIES: Final = tuple(
     if (path := sysconfig.get_paths().get(name))
 )
 _HERE: Final = os.getcwd() + os.sep
+# Since when the program has waited for other ranks; 0 while it does not.
+_since = 0.0
+# True while the program stays only until the others have left as well.
+_leaves = False
 # The channel to the launcher; None in a process that it did not start.
 _channel: Channel | None = None
 
@@ -38,6 +42,18 @@ def note(*, step: int | None = None, epoch: int | None = None) -> None:
             _channel.step = step
         if epoch is not None:
             _channel.epoch = epoch
+
+
+def waiting(since: float) -> None:
+    """Tell since when the program waits for other ranks, by time.monotonic(); 0 for not."""
+    global _since
+    _since = since
+
+
+def leaving(leaves: bool) -> None:
+    """Tell whether the program has left the others, and takes part in nothing any more."""
+    global _leaves
+    _leaves = leaves
 
 
 class Channel:
@@ -83,7 +99,9 @@ class Channel:
             frame = sys._current_frames().get(self._main or 0)
             where, inside = place_of(frame)
             del frame  # it would keep the program's variables alive
-            self.tell("beat", where=where, inside=inside)
+            since = _since
+            waits = round(time.monotonic() - since, 1) if since else 0.0
+            self.tell("beat", where=where, inside=inside, waits=waits, left=_leaves)
             try:
                 ready, _, _ = select.select([self._connection], [], [], self._interval)
                 if ready:

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from ember_ml.distributed.launching.addresses import Endpoint
+from ember_ml.distributed.launching.addresses import Endpoint, resolved
 from ember_ml.errors import CommunicationError, DomainError
 
 __all__ = ["PROTOCOL", "Listener", "Peer", "connect"]
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 _MOST_HELD: Final = 8 << 20
 _HELLO_SECONDS: Final = 10.0
 # Addresses that hosts have for themselves in /etc/hosts.
@@ -110,15 +110,11 @@ class Peer:
 class Listener:
     """Where node 0 hears of the others."""
 
-    def __init__(self, master: Endpoint) -> None:
+    def __init__(
+        self, master: Endpoint, named: float = 0.0, check: Callable[[], None] = lambda: None
+    ) -> None:
         self.master = master
-        try:
-            found = socket.getaddrinfo(master.host, master.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise DomainError(
-                f"ember launch: the host of --master {master} is not known here ({error})"
-            ) from error
-        family, _, _, _, address = found[0]
+        family, address = _resolved(master, named, check)
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if address[0] in _OWN_NAME and not master.host.startswith(("127.", "localhost", "::1")):
@@ -171,6 +167,19 @@ class Listener:
         for peer, _ in self._strangers:
             peer.close(0.0)
         self._socket.close()
+
+
+def _resolved(master: Endpoint, limit: float, check: Callable[[], None]) -> tuple[int, Any]:
+    """The address of this machine; its name may become known to it later than it starts."""
+    end = time.monotonic() + limit
+    while True:
+        try:
+            return resolved(master)
+        except DomainError:
+            if time.monotonic() >= end:
+                raise
+        check()
+        time.sleep(0.2)
 
 
 def connect(master: Endpoint, limit: float, check: Callable[[], None]) -> Peer:

@@ -68,6 +68,8 @@ class Process:
         state.step, state.epoch = message.get("step"), message.get("epoch")
         if kind == "beat" and not state.error:
             state.where, state.inside = message.get("where", ""), message.get("inside", "")
+            state.waits = float(message.get("waits", 0.0))
+            state.left = bool(message.get("left"))
         elif kind == "error":
             state.error, state.lines = str(message["error"]), list(message["lines"])
             state.follows = bool(message["follows"])
@@ -80,6 +82,7 @@ class Process:
         """The program has ended; the interpreter may still wait for others."""
         if not self.state.ending:
             self.state.code = code & 0xFF
+            self.state.finished = self.state.code == 0
 
     def look(self, now: float) -> None:
         """Ask the system how the process is."""

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ember_ml.distributed.launching.addresses import Endpoint, own_address
+from ember_ml.distributed.launching.addresses import Endpoint, Ports, plain_address
 from ember_ml.distributed.launching.control import PROTOCOL, Listener, Peer, connect
 from ember_ml.distributed.launching.crew import Crew
 from ember_ml.distributed.launching.ranks import RankState, cause_of
 from ember_ml.distributed.launching.report import sentence
-from ember_ml.distributed.world import free_ports
 from ember_ml.errors import CommunicationError
 
 __all__ = ["Hub", "Link", "Plan", "Verdict"]
@@ -24,6 +23,8 @@ _LOOPBACK: Final = "127.0.0.1"
 # fault, for some time where it blames others.
 _SETTLED: Final = 0.3
 _DOUBTED: Final = 2.0
+# The name of a pod is known some time after the pod itself is there.
+_NAMED: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Plan:
     ring: tuple[str, ...]
     # That of this node, as the others see it.
     address: str
+    # The same in all attempts and on all nodes.
+    job: str
+    # Ports that ranks of this node will use, held until then.
+    ports: Ports
 
 
 @dataclass
@@ -61,6 +66,7 @@ class _Node:
     count: int
     ports: list[int]
     attempt: int
+    job: str
     first: int = 0
     states: list[RankState] = field(default_factory=list)
     is_ready: bool = True
@@ -95,12 +101,12 @@ class Hub:
         self._listener: Listener | None = None
         if nnodes > 1:
             assert master is not None
-            self._listener = Listener(master)
+            self._listener = Listener(master, min(wait, _NAMED), check)
             selector.register(self._listener, selectors.EVENT_READ, "listener")
 
     # --- Before ---------------------------------------------------------------------------------
 
-    def gather(self, count: int, attempt: int) -> Plan:
+    def gather(self, count: int, attempt: int, job: str) -> Plan:
         """Wait for all nodes, and tell each to start."""
         self._failed, self._failed_at, self._passed_on = [], 0.0, 0
         end = time.monotonic() + self.wait
@@ -110,15 +116,20 @@ class Hub:
             if time.monotonic() > end:
                 raise self._missing()
             self._selector.select(0.1)
-        attempt = max([attempt, *(one.attempt for one in self._nodes.values())])
+        for node in self._in_order():
+            # This launcher may have been started anew: then the others know the job.
+            if node.attempt > attempt:
+                attempt, job = node.attempt, node.job
         address = _LOOPBACK
         if self._nodes:
-            address = str(next(iter(self._nodes.values())).peer.connection.getsockname()[0])
-        port, *own = free_ports(1 + count)
-        ring = [f"{address}:{one}" for one in own]
+            met = next(iter(self._nodes.values())).peer.connection
+            address = plain_address(met.getsockname()[0])
+        ports = Ports(1 + count)
+        port, *own = ports.numbers
+        ring = [str(Endpoint(address, one)) for one in own]
         for node in self._in_order():
             node.first = len(ring)
-            ring += [f"{node.address}:{one}" for one in node.ports]
+            ring += [str(Endpoint(node.address, one)) for one in node.ports]
         host = _LOOPBACK if self.master is None or self.nnodes == 1 else self.master.host
         for node in self._in_order():
             node.is_ready = node.is_done = node.is_stopped = False
@@ -133,8 +144,9 @@ class Hub:
                 host=host,
                 port=port,
                 ring=ring,
+                job=job,
             )
-        return Plan(attempt, len(ring), 0, host, port, tuple(ring), address)
+        return Plan(attempt, len(ring), 0, host, port, tuple(ring), address, job, ports)
 
     def _all_ready(self) -> bool:
         ready = [one for one in self._nodes.values() if one.is_ready]
@@ -222,6 +234,26 @@ class Hub:
             return None
         if crew.is_over and all(one.is_done for one in self._nodes.values()):
             return Verdict("done")
+        return self._deserted(crew)
+
+    def _deserted(self, crew: Crew) -> Verdict | None:
+        """Where a rank waits in a collective for one whose program has ended, it waits for ever.
+
+        On JAX and over MPI, processes that are done stay until all are, and nobody sees them go.
+        """
+        states = [*crew.states, *self._remote()]
+        gone = next((one for one in states if one.finished or one.left), None)
+        if gone is None:
+            return None
+        for one in states:
+            is_done = one.finished or one.left or one.is_over
+            if one.waits >= self.heartbeat and not is_done:
+                one.error = (
+                    f"CommunicationError: it has waited {one.waits:.0f} s in a collective, and "
+                    f"rank {gone.rank} has {'ended' if gone.finished else 'left'}"
+                )
+                one.follows, one.code = True, 1
+                return Verdict("failed", one.exit_code, one)
         return None
 
     def _interrupted(self, crew: Crew, cause: RankState | None) -> Verdict | None:
@@ -367,25 +399,33 @@ class Link:
         self._is_done = False
         self._passed_on = 0
 
-    def gather(self, count: int, attempt: int) -> Plan:
+    def gather(self, count: int, attempt: int, job: str) -> Plan:
         """Say hello to node 0, and wait for its start."""
         self._told, self._is_done, self._passed_on = set(), False, 0
         end = time.monotonic() + self.wait
         if self._peer is None:
             self._peer = connect(self.master, self.wait, self._check)
             self._selector.register(self._peer.connection, selectors.EVENT_READ, "peer")
-        peer = self._peer
-        address = own_address(self.master)
+        ports = Ports(count)
+        try:
+            return self._started(self._peer, ports, attempt, job, end)
+        except BaseException:
+            ports.close()
+            raise
+
+    def _started(self, peer: Peer, ports: Ports, attempt: int, job: str, end: float) -> Plan:
+        address = plain_address(peer.connection.getsockname()[0])
         peer.send(
             "hello",
             protocol=PROTOCOL,
             node=self.node,
             nnodes=self.nnodes,
-            count=count,
+            count=len(ports.numbers),
             host=socket.gethostname(),
             address=address,
-            ports=free_ports(count),
+            ports=ports.numbers,
             attempt=attempt,
+            job=job,
         )
         while True:
             self._check()
@@ -397,6 +437,8 @@ class Link:
                         host=str(message["host"]),
                         ring=tuple(message["ring"]),
                         address=address,
+                        job=str(message["job"]),
+                        ports=ports,
                     )
                 if kind in ("refused", "stop"):
                     raise CommunicationError(f"ember launch: {message.get('why', 'refused')}")
@@ -488,4 +530,5 @@ def _read_hello(message: dict[str, Any], peer: Peer) -> _Node:
         count=count,
         ports=ports,
         attempt=int(message["attempt"]),
+        job=str(message["job"]),
     )

@@ -39,6 +39,12 @@ class RankState:
     lines: list[str] = field(default_factory=list)
     # The error says that another rank is gone.
     follows: bool = False
+    # Its program has ended well; the process may still wait for others.
+    finished: bool = False
+    # It has left the others, and stays until they have as well.
+    left: bool = False
+    # Seconds for which it has waited for others in one collective.
+    waits: float = 0.0
 
     @property
     def failed(self) -> bool:
@@ -112,4 +118,4 @@ def signal_name(number: int) -> str:
 
 def cause_of(failed: Sequence[RankState]) -> RankState | None:
     """Whose fault it was: the first in the order of failing that does not blame others."""
-    return min(failed, key=lambda one: one.doubt, default=None)
+    return min(failed, key=lambda one: (one.doubt, one.finished), default=None)

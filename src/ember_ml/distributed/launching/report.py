@@ -50,6 +50,8 @@ def show(
     parts: list[RenderableType] = [Text(printable(sentence(cause, why)), style="bold")]
     if cause is not None:
         parts += _about(cause)
+        if cause.doubt:
+            parts += _gone_before(ranks)
     parts.append(_table(cause, ranks))
     title = f"ember launch: the job failed after {seconds:.1f} s"
     if attempt:
@@ -72,6 +74,22 @@ def _about(cause: RankState) -> list[RenderableType]:
         kept = cause.lines[-_MOST_LINES:]
         parts.append(Text("\n" + "\n".join(printable(line) for line in kept) + "\n", style="dim"))
     return parts
+
+
+def _gone_before(ranks: Sequence[RankState]) -> list[RenderableType]:
+    """Who was missed by the others though nothing was wrong with it: its program had ended."""
+    early = [one for one in ranks if one.finished or one.left]
+    if not early:
+        return []
+    first = early[0]
+    how = "ended well" if first.finished else "left by em.distributed.shutdown()"
+    at = f" at step {first.step}" if first.step is not None else ""
+    others = f" (and {len(early) - 1} more)" if len(early) > 1 else ""
+    text = (
+        f"the program of rank {first.rank}{others} had {how}{at}, and another rank still "
+        f"needed it: all ranks must make the same collective calls"
+    )
+    return [Text(text)]
 
 
 def _table(cause: RankState | None, ranks: Sequence[RankState]) -> Table:

@@ -134,6 +134,7 @@ def _run_watched(program: Program, channel: Channel) -> None:
         text = f"{kind}: {error}"[:2000]
         # Told before the interpreter ends: engines may wait long for peers at exit.
         channel.tell("error", error=text, lines=told, follows=follows(error), where=where)
+        sys.last_value = error  # as Python has it: at exit, nobody is waited for
         sys.stdout.flush()
         sys.stderr.write("".join(lines))
         sys.stderr.flush()

@@ -26,7 +26,7 @@ from ember_ml.distributed.strategy.sharded_optimizer import (
     shard_optimizer,
     unshard_optimizer,
 )
-from ember_ml.errors import DomainError
+from ember_ml.errors import DomainError, GradientError
 from ember_ml.io.parts import Part, Range
 from ember_ml.nn.module import Module
 from ember_ml.tensor.core import Tensor
@@ -161,6 +161,7 @@ class ShardedDataParallelStrategy(DataParallelStrategy):
         if engine is not None:
             leaves, structure = tree.flatten(model)
             loss, aux, grads = engine.value_and_grad(lambda: loss_of(model), leaves)
+            _require_all(model, leaves, grads)
             return (loss, aux), tree.unflatten(structure, grads)
         found: tuple[tuple[Tensor, Any], Any]
         with scope() as gathering:
@@ -269,3 +270,14 @@ class ShardedDataParallelStrategy(DataParallelStrategy):
         )
         assert isinstance(trainer.optimizer, ShardedOptimizer)
         trainer.optimizer.load_part_state(kept)
+
+
+def _require_all(model: Module, leaves: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:
+    """Raise where a parameter has no gradient, as it is in one process."""
+    unused = {id(x) for x, g in zip(leaves, grads, strict=True) if g is None}
+    if unused:
+        name = next(name for name, x in model.named_parameters() if id(x) in unused)
+        raise GradientError(
+            f"ShardedDataParallelStrategy: the loss does not depend on '{name}' by ops that have "
+            f"gradients; freeze it, or use it"
+        )

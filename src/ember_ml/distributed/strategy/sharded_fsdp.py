@@ -163,7 +163,7 @@ class FullySharded(Engine):
 
     def value_and_grad(
         self, function: Callable[[], tuple[Tensor, Any]], trained: list[Tensor]
-    ) -> tuple[Tensor, Any, list[Tensor]]:
+    ) -> tuple[Tensor, Any, list[Tensor | None]]:
         """A number, what comes with it, and the parts of its gradients, summed over ranks."""
         for x in trained:
             if not self._holders[id(x)].native.requires_grad:
@@ -178,11 +178,10 @@ class FullySharded(Engine):
         found = {}
         for key, holder in self._holders.items():
             found[key], holder.native.grad = holder.native.grad, None
-        grads = []
+        grads: list[Tensor | None] = []
         for x in trained:
-            g, native = found[id(x)], self._holders[id(x)].native
-            local = torch.zeros_like(native.to_local()) if g is None else g.to_local()
-            grads.append(fill(local.detach(), x._spec))
+            g = found[id(x)]
+            grads.append(None if g is None else fill(g.to_local().detach(), x._spec))
         return value.detach(), runs.detached(aux), grads
 
     def whole(self, x: Tensor, original: Tensor) -> Tensor:

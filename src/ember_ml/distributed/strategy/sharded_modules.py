@@ -69,8 +69,11 @@ class Engine:
 
     def value_and_grad(
         self, function: Callable[[], tuple[Tensor, Any]], trained: list[Tensor]
-    ) -> tuple[Tensor, Any, list[Tensor]]:
-        """A number, what comes with it, and the parts of its gradients, summed over ranks."""
+    ) -> tuple[Tensor, Any, list[Tensor | None]]:
+        """A number, what comes with it, and the parts of its gradients, summed over ranks.
+
+        None stands for the gradient of what the number does not depend on.
+        """
         raise NotImplementedError
 
     def within(self, function: Callable[[], Any]) -> Any:
