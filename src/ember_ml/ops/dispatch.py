@@ -29,6 +29,7 @@ from ember_ml.tensor.core import GradTensor, Tensor, like
 from ember_ml.tensor.cell import blank, fill  # after core, which sets `blank`
 
 __all__ = [
+    "affine",
     "aligned",
     "binary",
     "call",
@@ -231,6 +232,36 @@ def call(name: str, x: Any, *options: Any) -> Tensor:
     if type(tensor) is _GRAD:
         return recorded_one(name, native, result, tensor, options)
     return fill(native, result)
+
+
+def affine(x: Any, weight: Any, bias: Any) -> Tensor | None:
+    """Run ops.linear on tensors of one spec; None where they are others, or it fails."""
+    if type(x) not in _TENSORS or type(weight) not in _TENSORS:
+        return None
+    if bias is not None and type(bias) not in _TENSORS:
+        return None
+    operand: Cell = x
+    matrix: Cell = weight
+    spec = matrix._spec
+    if operand._spec is not spec:
+        return None
+    try:
+        kernel, result = spec.kernels["linear"]
+    except KeyError:
+        kernel, result = spec.backend.entry(spec, "linear")
+    try:
+        native = kernel(operand.native, matrix.native, None if bias is None else bias.native)
+    except Exception:
+        return None  # ops.linear explains it
+    if result.settles and type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    if (type(x) is _PLAIN and type(weight) is _PLAIN and type(bias) is not _GRAD) or (
+        # An engine's own record tells by the result whether gradients are needed, as they are not
+        # where nothing is recorded.
+        result.records and not native.requires_grad
+    ):
+        return fill(native, result)
+    return recorded("linear", native, result, (x, weight, bias))
 
 
 def call_many(name: str, x: Any, *options: Any) -> tuple[Tensor, ...]:

@@ -12,8 +12,9 @@ from ember_ml.nn.module import Module
 from ember_ml.nn.modules.inputs import Sized, refused, told
 from ember_ml.nn.parameter import Parameter
 from ember_ml.ops.activations import get_activation
-from ember_ml.ops.affine import applied
+from ember_ml.ops.affine import linear
 from ember_ml.ops.contraction import einsum
+from ember_ml.ops.dispatch import affine
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
 from ember_ml.typing import TensorLike
@@ -72,7 +73,8 @@ class Linear(Sized):
         if self.is_lazy:
             x = self._size(x, -1)
         try:
-            return applied(x, self.weight, self.bias)
+            quick = affine(x, self.weight, self.bias)
+            return linear(x, self.weight, self.bias) if quick is None else quick
         except EmberError as error:
             raise self._told(x, error) from error
 
