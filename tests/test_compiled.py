@@ -145,3 +145,95 @@ def test_the_build_reads_the_list_of_the_package() -> None:
     names = [path.removesuffix(".py").replace("/", ".") for path in hook().core_files()]
     assert tuple(names) == compiled.MODULES
     assert all((ROOT / "src" / path).exists() for path in hook().core_files())
+
+
+class App:
+    """What hatchling hands to a hook for its messages."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def display_warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+class TestHook:
+    """What goes into a wheel, without building one: the step `compiled` of scripts/check does."""
+
+    def initialized(
+        self, module: ModuleType, version: str = "standard", target: str = "wheel"
+    ) -> tuple[dict[str, Any], list[str]]:
+        app = App()
+        made = module.CoreBuildHook(str(ROOT), {}, None, None, "", target, app)
+        data: dict[str, Any] = {"force_include": {}, "pure_python": True, "infer_tag": False}
+        made.initialize(version, data)
+        made.finalize(version, data, "")
+        return data, app.warnings
+
+    def test_the_core_is_put_beside_the_sources(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        module = hook()
+
+        def compiled_to(target: Path) -> list[Path]:
+            made = target / "ember_ml" / "tensor" / "cell.so"
+            made.parent.mkdir(parents=True)
+            made.touch()
+            return [made]
+
+        monkeypatch.delenv("EMBER_ML_BUILD", raising=False)
+        monkeypatch.setattr(module, "has_compiler", lambda: True)
+        monkeypatch.setattr(module, "compile_core", compiled_to)
+        data, warnings = self.initialized(module)
+        assert list(data["force_include"].values()) == ["ember_ml/tensor/cell.so"]
+        assert (data["pure_python"], data["infer_tag"], warnings) == (False, True, [])
+        assert not any(Path(path).exists() for path in data["force_include"])
+
+    @pytest.mark.parametrize(
+        ("wanted", "version", "target"),
+        [
+            ("pure", "standard", "wheel"),
+            ("", "editable", "wheel"),
+            ("compiled", "standard", "sdist"),
+        ],
+    )
+    def test_where_nothing_is_compiled(
+        self, monkeypatch: pytest.MonkeyPatch, wanted: str, version: str, target: str
+    ) -> None:
+        module = hook()
+        monkeypatch.setenv("EMBER_ML_BUILD", wanted)
+        monkeypatch.setattr(module, "compile_core", lambda target: 1 / 0)
+        data, warnings = self.initialized(module, version, target)
+        assert (data["force_include"], data["pure_python"], warnings) == ({}, True, [])
+
+    def test_no_compiler_is_a_warning_unless_it_was_asked_for(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = hook()
+        monkeypatch.delenv("EMBER_ML_BUILD", raising=False)
+        monkeypatch.setattr(module, "has_compiler", lambda: False)
+        data, warnings = self.initialized(module)
+        assert data["pure_python"]
+        assert "no C compiler" in warnings[0]
+
+    @pytest.mark.parametrize("failure", [OSError("no headers"), SystemExit(1)])
+    def test_a_core_that_does_not_compile(
+        self, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+    ) -> None:
+        module = hook()
+
+        def fail(target: Path) -> list[Path]:
+            raise failure
+
+        monkeypatch.setattr(module, "has_compiler", lambda: True)
+        monkeypatch.setattr(module, "compile_core", fail)
+        monkeypatch.delenv("EMBER_ML_BUILD", raising=False)
+        data, warnings = self.initialized(module)
+        assert data["force_include"] == {}
+        assert "does not compile" in warnings[0]
+        monkeypatch.setenv("EMBER_ML_BUILD", "compiled")
+        with pytest.raises(type(failure)):
+            self.initialized(module)
+
+    def test_an_unknown_wish(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("EMBER_ML_BUILD", "fast")
+        with pytest.raises(ValueError, match="'fast'; it takes 'pure' or 'compiled'"):
+            self.initialized(hook())
