@@ -216,7 +216,7 @@ def test_a_program_that_fails_is_an_error(
     failed = subprocess.CompletedProcess(["valgrind"], 1, stdout="", stderr="compiled from older")
     monkeypatch.setattr(script.subprocess, "run", lambda *_args, **_options: failed)
     assert script.main([]) == 2
-    assert "--environment failed:\ncompiled from older" in capsys.readouterr().out
+    assert "--environment failed (exit 1):\ncompiled from older" in capsys.readouterr().out
 
 
 def test_the_program_runs_what_is_on_record(script: ModuleType) -> None:
