@@ -68,8 +68,9 @@ class Spec:
         self.native_type: Final[type] = backend.native_type
         self.settles: Final = backend.settles
         self.records: Final = backend.records
-        self.kernels: Final[dict[str, Entry]] = {}
-        self.whole: Final[dict[str, Entry]] = {}
+        # No constants: a trace may put its own in their place (mlx/checkpointing.py).
+        self.kernels: dict[str, Entry] = {}
+        self.whole: dict[str, Entry] = {}
         self.bound: Final = Bound(self)
         self.floating: Final = dtype.is_floating
         self.inexact: Final = dtype.is_inexact
