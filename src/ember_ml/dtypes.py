@@ -230,7 +230,10 @@ def to_dtype(dtype: DTypeLike) -> DType:
 
 
 def _of_numpy(dtype: np.dtype[Any]) -> DType | None:
-    if dtype.name == "bfloat16":
+    found = _BY_NUMPY.get(dtype)
+    if found is not None:
+        return found
+    if dtype.name == "bfloat16":  # NumPy makes the name anew each time, in Python
         return bfloat16
     return _BY_NUMPY.get(dtype.newbyteorder("="))
 

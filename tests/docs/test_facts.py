@@ -39,7 +39,9 @@ def test_benchmarks_of_the_landing_page() -> None:
     )
     assert said is not None
     found = re.findall(
-        r"^\| (PyTorch|JAX) \| transformer step \| [^|]+ \| \**([\d.]+)", text("benchmarks.md"), re.M
+        r"^\| (PyTorch|JAX) \| transformer step \| [^|]+ \| \**([\d.]+)",
+        text("benchmarks.md"),
+        re.M,
     )
     assert found == [("PyTorch", said[1]), ("JAX", said[2])]
 
