@@ -15,11 +15,13 @@ from ember_ml.tensor.core import Tensor
 if TYPE_CHECKING:
     from ember_ml.nn.module import Module
 
-__all__ = ["HIDDEN", "children", "copied", "modules", "tensors"]
+__all__ = ["HIDDEN", "children", "copied", "listed", "modules", "tensors"]
 
 # Attributes of every module that hold nothing of the model itself.
 HIDDEN: Final = frozenset(("_arguments", "_hooks"))
 _MARK: Final = "_is_module"
+# What most attributes are, and nothing is in.
+_NUMBERS: Final = frozenset((int, bool, str, float, type(None)))
 
 
 def _within(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -37,7 +39,7 @@ def _within(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 def _members(module: Module) -> Iterator[tuple[str, Any]]:
     for name, value in module.__dict__.items():
         kind = type(value)
-        if kind is int or kind is bool or kind is str or kind is float or value is None:
+        if kind in _NUMBERS:
             continue
         if name == module._unnamed:
             for key, item in value.items() if kind is dict else enumerate(value):
@@ -48,18 +50,60 @@ def _members(module: Module) -> Iterator[tuple[str, Any]]:
 
 def tensors(module: Module, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     """Every tensor of a module and the modules in it, each once, with its first name."""
-    return _tensors(module, f"{prefix}." if prefix else "", {id(module)})
+    return iter(listed(module, prefix)[0])
 
 
-def _tensors(module: Module, dotted: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
-    for name, value in _members(module):
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
+def listed(module: Module, prefix: str = "") -> tuple[list[tuple[str, Tensor]], bool]:
+    """The same as a list; and whether a layer still waits for its sizes.
+
+    One walk without generators: gradients and optimizers ask at every step.
+    """
+    walk = _Walk({id(module)})
+    walk.into(module, f"{prefix}." if prefix else "")
+    return walk.found, walk.waits
+
+
+class _Walk:
+    """What was found on the way through a module."""
+
+    __slots__ = ("found", "seen", "waits")
+
+    def __init__(self, seen: set[int]) -> None:
+        self.seen = seen
+        self.found: list[tuple[str, Tensor]] = []
+        self.waits = False
+
+    def into(self, module: Module, dotted: str) -> None:
+        """Look at the attributes of a module."""
+        if module.is_lazy:
+            self.waits = True
+        unnamed = module._unnamed
+        for name, value in module.__dict__.items():
+            kind = type(value)
+            if kind in _NUMBERS:
+                continue
+            if name == unnamed:
+                for key, item in value.items() if kind is dict else enumerate(value):
+                    self.at(f"{dotted}{key}", item)
+            elif name not in HIDDEN:
+                self.at(dotted + name, value)
+
+    def at(self, name: str, value: Any) -> None:
+        """Look at one attribute, or at one of several in it."""
         if isinstance(value, Tensor):
-            yield dotted + name, value
-        else:
-            yield from _tensors(value, f"{dotted}{name}.", seen)
+            if id(value) not in self.seen:
+                self.seen.add(id(value))
+                self.found.append((name, value))
+        elif getattr(value, _MARK, False):
+            if id(value) not in self.seen:
+                self.seen.add(id(value))
+                self.into(value, name + ".")
+        elif isinstance(value, (list, tuple)):
+            for place, item in enumerate(value):
+                self.at(f"{name}.{place}", item)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                self.at(f"{name}.{key}", item)
 
 
 def children(module: Module) -> Iterator[tuple[str, Module]]:

@@ -468,10 +468,12 @@ def require_built(module: Module, what: str) -> None:
 
 
 def _flatten(module: Module) -> tuple[list[Tensor], _Skeleton]:
-    require_built(module, "a tree of parameters")
     names: list[str] = []
     found: list[Tensor] = []
-    for name, x in members.tensors(module):
+    held, waits = members.listed(module)
+    if waits:
+        require_built(module, "a tree of parameters")
+    for name, x in held:
         if roles.role_of(x) == roles.PARAMETER:
             names.append(name)
             found.append(x)
