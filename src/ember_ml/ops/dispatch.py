@@ -236,9 +236,9 @@ def call(name: str, x: Any, *options: Any) -> Tensor:
 
 def affine(x: Any, weight: Any, bias: Any) -> Tensor | None:
     """Run ops.linear on tensors of one spec; None where they are others, or it fails."""
-    if type(x) not in _TENSORS or type(weight) not in _TENSORS:
-        return None
-    if bias is not None and type(bias) not in _TENSORS:
+    kind = type(x)
+    other = type(weight)
+    if (kind is not _PLAIN and kind is not _GRAD) or (other is not _PLAIN and other is not _GRAD):
         return None
     operand: Cell = x
     matrix: Cell = weight
@@ -255,12 +255,15 @@ def affine(x: Any, weight: Any, bias: Any) -> Tensor | None:
         return None  # ops.linear explains it
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    if (type(x) is _PLAIN and type(weight) is _PLAIN and type(bias) is not _GRAD) or (
+    if (kind is _PLAIN and other is _PLAIN and type(bias) is not _GRAD) or (
         # An engine's own record tells by the result whether gradients are needed, as they are not
         # where nothing is recorded.
         result.records and not native.requires_grad
     ):
-        return fill(native, result)
+        out = blank()
+        out.native = native
+        out._spec = result
+        return out  # type: ignore[return-value]  # a Tensor, which Cell cannot name
     return recorded("linear", native, result, (x, weight, bias))
 
 

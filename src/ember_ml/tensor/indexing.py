@@ -28,6 +28,7 @@ from ember_ml.tensor.core import GradTensor, Tensor, fill
 __all__ = ["get", "put"]
 
 _PLAIN = (Tensor, bool, int, float, complex, np.generic)
+_PARTS = frozenset((int, type(None)))
 
 
 def get(x: Tensor, key: Any) -> Tensor:
@@ -131,6 +132,8 @@ def read_key(x: Tensor, key: Any) -> tuple[tuple[Any, ...], bool]:
     shape = x.shape
     if type(key) is int and shape:
         return (_bounded(key, 0, shape),), False
+    if type(key) is slice and shape and _is_plain(key):
+        return (key,), False
     items = key if isinstance(key, tuple) else (key,)
     spans = [_span(x, item) for item in items]
     used = sum(span for _, span in spans if span > 0)
@@ -159,6 +162,16 @@ def read_key(x: Tensor, key: Any) -> tuple[tuple[Any, ...], bool]:
             checked.append(item)
             axis += span
     return tuple(checked), advanced
+
+
+def _is_plain(key: slice) -> bool:
+    """True for a slice of numbers, of which nothing is to be found out."""
+    return (
+        type(key.start) in _PARTS
+        and type(key.stop) in _PARTS
+        and type(key.step) in _PARTS
+        and key.step != 0
+    )
 
 
 def _span(x: Tensor, item: Any) -> tuple[Any, int]:
