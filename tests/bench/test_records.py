@@ -168,7 +168,9 @@ def test_every_benchmark_is_there_and_named_as_its_module() -> None:
 
 def test_every_benchmark_has_a_program_in_a_checkout() -> None:
     programs = Path(__file__).parents[2] / "benchmarks"
-    assert sorted(path.stem for path in programs.glob("*.py")) == sorted(BENCHMARKS)
+    found = {path.stem for path in programs.glob("*.py")}
+    # What scripts/instructions counts is no ratio of times.
+    assert found - {"instructions"} == set(BENCHMARKS)
 
 
 def test_an_unknown_benchmark_names_those_there_are() -> None:
