@@ -69,6 +69,8 @@ SECTIONS = {
     },
     "Extending": {
         "Testing": "testing",
+        "Benchmarks": "bench",
+        "The compiled core": "compiled",
     },
 }
 
