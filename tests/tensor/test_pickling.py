@@ -15,8 +15,7 @@ import pytest
 import ember_ml as em
 from ember_ml import dtypes, ops
 from ember_ml.backend import selection
-from ember_ml.tensor.cell import new
-from ember_ml.tensor.core import GradTensor
+from ember_ml.tensor.core import GradTensor, new
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

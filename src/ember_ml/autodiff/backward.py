@@ -23,8 +23,7 @@ from ember_ml.backend.gradients import FREED
 from ember_ml.backend.numpy.kernels import quiet
 from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
-from ember_ml.tensor.cell import new
-from ember_ml.tensor.core import GradTensor, Tensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor, fill, new
 
 __all__ = ["Mold", "leaves_of", "pull_back", "reaches_beyond", "settle"]
 

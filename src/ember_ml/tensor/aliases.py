@@ -9,8 +9,7 @@ import numpy as np
 from ember_ml.autodiff import tape
 from ember_ml.backend.contract import NativeArray
 from ember_ml.tensor import families
-from ember_ml.tensor.cell import new
-from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, like
+from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, like, new
 from ember_ml.tensor.families import Member
 from ember_ml.tensor.homes import TensorViewMut, home_of, layout_of, storage_of
 from ember_ml.tensor.layout import Layout, contiguous, plan_of, strides_of

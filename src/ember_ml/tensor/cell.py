@@ -6,8 +6,7 @@ fields, and no more. What type checkers are to make of the operators stands in t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from ember_ml.backend.spec import NativeArray, Spec
 from ember_ml.compiled import mypyc_attr
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
     from ember_ml.ops import dispatch
     from ember_ml.tensor.core import Tensor
 
-__all__ = ["CLASSES", "Cell", "blank", "blank_grad", "fill", "fill_grad", "new"]
-
-
-C = TypeVar("C")
+__all__ = ["CLASSES", "Cell", "blank", "blank_grad", "fill", "fill_grad"]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -246,8 +242,3 @@ def fill_grad(native: NativeArray, spec: Spec) -> Tensor:
     out.native = native
     out._spec = spec
     return out  # type: ignore[return-value]  # as above
-
-
-# An empty tensor of any class, without its __new__, which reads user input.
-_new: Any = object.__new__ if __file__.endswith(".py") else Cell.__new__
-new: Final[Callable[[type[C]], C]] = _new

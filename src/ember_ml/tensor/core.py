@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ else:
     # The first base, since compiled code asks of every operand whether it is one.
     from ember_ml.tensor.cell import Cell
 
-__all__ = ["EmberTensor", "GradTensor", "Tensor", "blank", "blank_grad", "fill", "fill_grad"]
+__all__ = ["EmberTensor", "GradTensor", "Tensor", "blank", "blank_grad", "fill", "fill_grad", "new"]
 
 _DLPACK_CPU = (1, 0)
 
@@ -510,10 +510,18 @@ CLASSES.plain = Tensor  # type: ignore[assignment]  # a Cell, which type checker
 CLASSES.grad = GradTensor  # type: ignore[assignment]  # as above
 if cell.__file__.endswith(".py"):
     # Half of what an op costs here: object.__new__ is called quickest through a partial.
-    vars(cell)["blank"] = partial(object.__new__, Tensor)
-    vars(cell)["blank_grad"] = partial(object.__new__, GradTensor)
-blank: Final[Callable[[], Tensor]] = vars(cell)["blank"]
-blank_grad: Final[Callable[[], Tensor]] = vars(cell)["blank_grad"]
+    cell.__dict__["blank"] = partial(object.__new__, Tensor)
+    cell.__dict__["blank_grad"] = partial(object.__new__, GradTensor)
+if TYPE_CHECKING:
+    T = TypeVar("T", bound=Tensor)
+
+    def new(cls: type[T], /) -> T:
+        """An empty tensor of any class, without its __new__, which reads user input."""
+        ...
+else:
+    new = object.__new__ if cell.__file__.endswith(".py") else Cell.__new__
+blank: Final[Callable[[], Tensor]] = cell.__dict__["blank"]
+blank_grad: Final[Callable[[], Tensor]] = cell.__dict__["blank_grad"]
 
 
 def like(x: Tensor, native: NativeArray) -> Tensor:
@@ -568,7 +576,7 @@ from ember_ml.tensor import (  # noqa: E402
     writing,
 )
 
-vars(cell)["dispatch"] = dispatch
+cell.__dict__["dispatch"] = dispatch
 methods.bind(ops=ops, views=views)
 sharing.bind(
     ops=ops,

@@ -13,8 +13,7 @@ import numpy as np
 
 from ember_ml.backend.contract import NativeArray
 from ember_ml.markers import D, R, V
-from ember_ml.tensor.cell import new
-from ember_ml.tensor.core import Tensor
+from ember_ml.tensor.core import Tensor, new
 from ember_ml.tensor.families import Member
 from ember_ml.tensor.layout import Layout, contiguous
 from ember_ml.tensor.storage import Loan, Refusal, Storage, Window

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ember_ml.markers import D, Marked, R, V
 from ember_ml.tensor import typed
@@ -41,51 +41,140 @@ class Operators(Marked[D, V, R]):
         @property
         def ndim(self) -> int: ...
 
-        __add__: ClassVar[typed.arithmetic]
-        __radd__: ClassVar[typed.arithmetic]
-        __iadd__: ClassVar[typed.arithmetic]
-        __sub__: ClassVar[typed.arithmetic]
-        __rsub__: ClassVar[typed.arithmetic]
-        __isub__: ClassVar[typed.arithmetic]
-        __mul__: ClassVar[typed.arithmetic]
-        __rmul__: ClassVar[typed.arithmetic]
-        __imul__: ClassVar[typed.arithmetic]
-        __truediv__: ClassVar[typed.division]
-        __rtruediv__: ClassVar[typed.division]
-        __itruediv__: ClassVar[typed.division]
-        __floordiv__: ClassVar[typed.arithmetic]
-        __rfloordiv__: ClassVar[typed.arithmetic]
-        __ifloordiv__: ClassVar[typed.arithmetic]
-        __mod__: ClassVar[typed.arithmetic]
-        __rmod__: ClassVar[typed.arithmetic]
-        __imod__: ClassVar[typed.arithmetic]
-        __pow__: ClassVar[typed.arithmetic]
-        __rpow__: ClassVar[typed.arithmetic]
-        __ipow__: ClassVar[typed.arithmetic]
-        __matmul__: ClassVar[typed.matmul]
-        __rmatmul__: ClassVar[typed.matmul]
-        __imatmul__: ClassVar[typed.matmul]
-        __and__: ClassVar[typed.arithmetic]
-        __rand__: ClassVar[typed.arithmetic]
-        __iand__: ClassVar[typed.arithmetic]
-        __or__: ClassVar[typed.arithmetic]
-        __ror__: ClassVar[typed.arithmetic]
-        __ior__: ClassVar[typed.arithmetic]
-        __xor__: ClassVar[typed.arithmetic]
-        __rxor__: ClassVar[typed.arithmetic]
-        __ixor__: ClassVar[typed.arithmetic]
-        __lshift__: ClassVar[typed.arithmetic]
-        __rlshift__: ClassVar[typed.arithmetic]
-        __ilshift__: ClassVar[typed.arithmetic]
-        __rshift__: ClassVar[typed.arithmetic]
-        __rrshift__: ClassVar[typed.arithmetic]
-        __irshift__: ClassVar[typed.arithmetic]
-        __eq__: ClassVar[typed.comparison]  # type: ignore[assignment]  # element-wise
-        __ne__: ClassVar[typed.comparison]  # type: ignore[assignment]  # element-wise
-        __lt__: ClassVar[typed.comparison]
-        __le__: ClassVar[typed.comparison]
-        __gt__: ClassVar[typed.comparison]
-        __ge__: ClassVar[typed.comparison]
+        @typed.arithmetic
+        def __add__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __radd__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __iadd__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __sub__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __rsub__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __isub__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __mul__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __rmul__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __imul__(self, other: Any, /) -> Tensor: ...
+
+        @typed.division
+        def __truediv__(self, other: Any, /) -> Tensor: ...
+
+        @typed.division
+        def __rtruediv__(self, other: Any, /) -> Tensor: ...
+
+        @typed.division
+        def __itruediv__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __floordiv__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __rfloordiv__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __ifloordiv__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __mod__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __rmod__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __imod__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __pow__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __rpow__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __ipow__(self, other: Any, /) -> Tensor: ...
+
+        @typed.matmul
+        def __matmul__(self, other: Any, /) -> Tensor: ...
+
+        @typed.matmul
+        def __rmatmul__(self, other: Any, /) -> Tensor: ...
+
+        @typed.matmul
+        def __imatmul__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __and__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __rand__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __iand__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __or__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __ror__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __ior__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __xor__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __rxor__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __ixor__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __lshift__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __rlshift__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __ilshift__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __rshift__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __rrshift__(self, other: Any, /) -> Tensor: ...
+
+        @typed.arithmetic
+        def __irshift__(self, other: Any, /) -> Tensor: ...
+
+        @typed.comparison
+        def __eq__(self, other: Any, /) -> Tensor: ...  # type: ignore[override]  # element-wise
+
+        @typed.comparison
+        def __ne__(self, other: Any, /) -> Tensor: ...  # type: ignore[override]  # element-wise
+
+        @typed.comparison
+        def __lt__(self, other: Any, /) -> Tensor: ...
+
+        @typed.comparison
+        def __le__(self, other: Any, /) -> Tensor: ...
+
+        @typed.comparison
+        def __gt__(self, other: Any, /) -> Tensor: ...
+
+        @typed.comparison
+        def __ge__(self, other: Any, /) -> Tensor: ...
 
         def __divmod__(self, other: Any, /) -> tuple[Tensor, Tensor]: ...
         def __rdivmod__(self, other: Any, /) -> tuple[Tensor, Tensor]: ...

@@ -18,8 +18,7 @@ from ember_ml.errors import (
     DomainError,
     UnknownBackendError,
 )
-from ember_ml.tensor.cell import new
-from ember_ml.tensor.core import GradTensor, Tensor
+from ember_ml.tensor.core import GradTensor, Tensor, new
 from ember_ml.tensor.roles import role_of
 
 __all__ = ["empty", "revive", "state_of", "unpickle_to"]

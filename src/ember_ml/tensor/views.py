@@ -14,8 +14,7 @@ from ember_ml.autodiff import tape
 from ember_ml.backend.contract import NativeArray
 from ember_ml.ops.explain import explain
 from ember_ml.tensor import families
-from ember_ml.tensor.cell import new
-from ember_ml.tensor.core import GradTensor, Tensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor, fill, new
 from ember_ml.tensor.families import Member
 from ember_ml.tensor.homes import (
     CREATION,
