@@ -41,6 +41,9 @@ follow_imports = skip
 [mypy-ember_ml.compiled]
 follow_imports = normal
 """
+# Calls into Python without a detour, and functions that do not share lines of the cache: some ten
+# nanoseconds of an op's four hundred.
+FLAGS = ["-fno-plt", "-falign-functions=64"] if sys.platform == "linux" else []
 
 
 def core_files() -> list[str]:
@@ -79,6 +82,8 @@ def compile_core(target: Path) -> list[Path]:
                 group_name="ember_ml",
                 target_dir=str(folder / "c"),
             )
+            for extension in extensions:
+                extension.extra_compile_args += FLAGS
             command: Any = Distribution(
                 {"name": "ember_ml", "ext_modules": extensions}
             ).get_command_obj("build_ext")

@@ -30,6 +30,7 @@ __all__ = ["MODULES", "PURE", "is_compiled", "modules", "mypyc_attr", "show_sour
 
 # In the order in which they build on each other.
 MODULES: Final = (
+    "ember_ml.backend.pairs",
     "ember_ml.backend.spec",
     "ember_ml.tensor.cell",
     "ember_ml.ops.dispatch",

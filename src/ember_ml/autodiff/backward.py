@@ -17,7 +17,7 @@ import numpy as np
 
 from ember_ml.autodiff import tape
 from ember_ml.autodiff.tape import Kept, KeptPart, Leaf, Node, Part, Rule
-from ember_ml.backend import writes
+from ember_ml.backend import pairs, writes
 from ember_ml.backend.contract import Spec
 from ember_ml.backend.gradients import FREED
 from ember_ml.backend.numpy.kernels import quiet
@@ -281,7 +281,7 @@ def _walk(
             pending[node.order] = [node, g]
             heappush(heap, -node.order)
         else:
-            have[1] = binary("add", have[1], g)
+            have[1] = binary(pairs.ADD, have[1], g)
 
     for node, g in seeds.items():
         add(node, g)
@@ -311,7 +311,7 @@ def _walk(
                 heappush(heap, -whole.order)
             parts = pending[whole.order][1]
             have = parts[node.options[0]]
-            parts[node.options[0]] = g if have is None else binary("add", have, g)
+            parts[node.options[0]] = g if have is None else binary(pairs.ADD, have, g)
         elif type(node) is not Leaf:
             raise GradientError(FREED)
     return found

@@ -20,7 +20,7 @@ from weakref import ref
 from ember_ml import tree
 from ember_ml.autodiff import backward, tape
 from ember_ml.autodiff.tape import Leaf, Node, Part, Rule
-from ember_ml.backend import writes
+from ember_ml.backend import pairs, writes
 from ember_ml.errors import DomainError, DTypeError, GradientError, UnsupportedOpError
 from ember_ml.ops import dispatch
 from ember_ml.ops.random import replay, seeding
@@ -310,7 +310,7 @@ class _Run:
                 )
             node = leaves[place]._node
             have = seeds.get(node)
-            seeds[node] = one if have is None else dispatch.binary("add", have, one)
+            seeds[node] = one if have is None else dispatch.binary(pairs.ADD, have, one)
         del leaves
         found = backward.pull_back(seeds, create=create, since=start)
         if not create:

@@ -6,6 +6,7 @@ import warnings
 from threading import active_count
 from typing import TYPE_CHECKING, Any
 
+from ember_ml.backend import pairs
 from ember_ml.errors import DomainError, DTypeError, GradientError, ShapeError
 from ember_ml.tensor import roles
 
@@ -159,9 +160,9 @@ def _accumulate(node: Any, g: Tensor) -> None:
     if have is None:
         node.grad = g
     elif type(have) is GradTensor or type(g) is GradTensor:
-        node.grad = binary("add", have, g)
+        node.grad = binary(pairs.ADD, have, g)
     else:
-        in_place("add", have, g)  # whoever has taken it sees the sum, as in torch
+        in_place(pairs.ADD, have, g)  # whoever has taken it sees the sum, as in torch
 
 
 def _seed(x: GradTensor, gradient: Any) -> Tensor:

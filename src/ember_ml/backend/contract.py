@@ -25,6 +25,7 @@ from ember_ml.backend.compiling import Compiler
 from ember_ml.backend.control import Control
 from ember_ml.backend.gradients import Gradients
 from ember_ml.backend.namespaces import Kernels
+from ember_ml.backend.pairs import NUMBERS
 from ember_ml.backend.spec import Entry, Kernel, NativeArray, Spec
 from ember_ml.dtypes import DType
 from ember_ml.errors import CopyError, DeviceError, DTypeError, UnsupportedOpError
@@ -164,6 +165,8 @@ class Backend(ABC):
             for name in names:
                 spec.kernels.pop(name, None)
                 spec.whole.pop(name, None)
+                if name in NUMBERS:
+                    spec.pairs[NUMBERS[name]] = None
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
         """The kernel that runs op `name` on arrays of `dtype`.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ember_ml import dtypes
 from ember_ml.backend.namespaces import Bound
+from ember_ml.backend.pairs import NAMES
 from ember_ml.compiled import mypyc_attr
 from ember_ml.errors import DomainError
 
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
     from ember_ml.backend.contract import Backend
     from ember_ml.dtypes import DType
 
-__all__ = ["Entry", "Kernel", "NativeArray", "Spec"]
+__all__ = ["CLOSED", "Entry", "Kernel", "NativeArray", "Settled", "Spec"]
 
 # The array of an engine. Engines share no base class, so this is the boundary of static typing.
 NativeArray = Any
 Kernel = Callable[..., NativeArray]
 # A settled kernel with the spec of what it returns.
 Entry = tuple[Kernel, "Spec"]
+# A list of `Spec.pairs` in which nothing is kept: see mlx/checkpointing.py.
+CLOSED: Final[list[Settled | None]] = [None] * len(NAMES)
 
 _SCALARS_KEPT: Final = 512
 _WEAK: Final[dict[str, frozenset[type]]] = {
@@ -36,13 +39,24 @@ _WEAK: Final[dict[str, frozenset[type]]] = {
 }
 
 
+class Settled:
+    """An Entry whose fields compiled code reads without asking what they are."""
+
+    __slots__ = ("kernel", "result")
+
+    def __init__(self, kernel: Kernel, result: Spec) -> None:
+        self.kernel: Final = kernel
+        self.result: Final = result
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)  # specs of traces are such
 class Spec:
     """Where and what a tensor is: its backend, device and dtype, as one shared object.
 
     Two tensors that agree in all three hold the same Spec, so that the fast path of every op
-    asks one question. `kernels` maps op names to what runs for tensors of this spec, and `whole`
-    those of reductions to what runs where all axes are reduced.
+    asks one question. `kernels` maps op names to what runs for tensors of this spec, `whole` those
+    of reductions to what runs where all axes are reduced, and `pairs` has those of two operands by
+    number (backend/pairs.py), None where nobody has asked yet.
     """
 
     __slots__ = (
@@ -55,6 +69,7 @@ class Spec:
         "inexact",
         "kernels",
         "native_type",
+        "pairs",
         "records",
         "settles",
         "weak",
@@ -71,6 +86,7 @@ class Spec:
         # No constants: a trace may put its own in their place (mlx/checkpointing.py).
         self.kernels: dict[str, Entry] = {}
         self.whole: dict[str, Entry] = {}
+        self.pairs: list[Settled | None] = [None] * len(NAMES)
         self.bound: Final = Bound(self)
         self.floating: Final = dtype.is_floating
         self.inexact: Final = dtype.is_inexact
@@ -84,6 +100,15 @@ class Spec:
     def with_dtype(self, dtype: DType) -> Spec:
         """The spec of the same backend and device with another dtype."""
         return self if dtype is self.dtype else self.backend.spec(dtype, self.device)
+
+    def pair(self, number: int) -> Settled:
+        """The kernel of a two-operand op by its number, where `pairs` has none."""
+        pairs = self.pairs  # first: a trace may begin now, and is to find none that is not its own
+        kernel, result = self.backend.entry(self, NAMES[number])
+        found = Settled(kernel, result)
+        if pairs is not CLOSED:
+            pairs[number] = found
+        return found
 
     def scalar(self, value: object) -> NativeArray:
         """A 0-d native array of this spec for a Python number; recent ones are kept.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ember_ml import ops
+from ember_ml.backend import pairs
 from ember_ml.ops import dispatch
 from ember_ml.ops.dispatch import binary, lifted, unary
 from ember_ml.ops.registry import FLOATING, NUMERIC, REAL, REAL_FLOATING, op
@@ -48,7 +49,7 @@ def mod(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> mod([5, -5], 3).tolist()
     [2, 1]
     """
-    return binary("remainder", x1, x2)
+    return binary(pairs.REMAINDER, x1, x2)
 
 
 @op(accepts=NUMERIC, arity=2, standard=False)
@@ -58,7 +59,7 @@ def power(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> power([2.0, 3.0], 2).tolist()
     [4.0, 9.0]
     """
-    return binary("pow", x1, x2)
+    return binary(pairs.POW, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float", arity=2, standard=False)
@@ -68,7 +69,7 @@ def true_divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> true_divide([1, 3], 2).tolist()
     [0.5, 1.5]
     """
-    return binary("divide", x1, x2)
+    return binary(pairs.DIVIDE, x1, x2)
 
 
 @op(accepts=REAL, arity=2, standard=False)
@@ -105,7 +106,7 @@ def fmax(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> fmax([1.0, ops.nan], [2.0, 3.0]).tolist()
     [2.0, 3.0]
     """
-    return binary("fmax", x1, x2)
+    return binary(pairs.FMAX, x1, x2)
 
 
 @op(accepts=REAL, arity=2, standard=False)
@@ -115,7 +116,7 @@ def fmin(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> fmin([1.0, ops.nan], [2.0, 3.0]).tolist()
     [1.0, 3.0]
     """
-    return binary("fmin", x1, x2)
+    return binary(pairs.FMIN, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float", arity=2, standard=False)

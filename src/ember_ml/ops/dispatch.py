@@ -16,6 +16,7 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.autodiff.tape import recorded, recorded_many, recorded_one, recorded_pair
+from ember_ml.backend import pairs
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.dtypes import DType
 from ember_ml.errors import BackendMismatchError, DeviceError
@@ -55,7 +56,7 @@ _WEAK: Final = (*_SCALARS, np.generic)
 _READ: Final = (Tensor, *_WEAK)
 _TENSORS: Final = frozenset((Tensor, GradTensor))
 # Ops whose gradients need no values of their operands.
-_LINEAR: Final = frozenset(("add", "subtract"))
+_LINEAR: Final = (pairs.ADD, pairs.SUBTRACT)
 
 
 def unary(name: str, x: Any) -> Tensor:
@@ -100,21 +101,21 @@ def _unary_recorded(name: str, x: Any) -> Tensor:
     return recorded_one(name, native, result, x, ())
 
 
-def binary(name: str, x1: Any, x2: Any) -> Tensor:
-    """Run a two-operand op with broadcasting and promotion."""
+def binary(number: int, x1: Any, x2: Any) -> Tensor:
+    """Run a two-operand op, by its number in backend/pairs.py, with broadcasting and promotion."""
     if type(x1) is _PLAIN and type(x2) is _PLAIN:
         first: Cell = x1
         second: Cell = x2
         spec = first._spec
         if spec is second._spec:
+            found = spec.pairs[number]
+            if found is None:
+                found = spec.pair(number)
             try:
-                kernel, result = spec.kernels[name]
-            except KeyError:
-                kernel, result = spec.backend.entry(spec, name)
-            try:
-                native = kernel(first.native, second.native)
+                native = found.kernel(first.native, second.native)
             except Exception as error:
-                raise explain(name, error, (x1, x2))
+                raise explain(pairs.NAMES[number], error, (x1, x2))
+            result = found.result
             if result.settles and type(native) is not result.native_type:
                 native = result.backend.settle_native(native, result)
             out = blank()
@@ -124,55 +125,56 @@ def binary(name: str, x1: Any, x2: Any) -> Tensor:
     elif type(x1) is _PLAIN:
         spec = x1._spec
         if type(x2) in spec.weak:
-            return _binary_same(name, spec, x1.native, spec.scalar(x2), (x1, x2))
+            return _binary_same(number, spec, x1.native, spec.scalar(x2), (x1, x2))
         if type(x2) is _GRAD and x2._spec is spec:
-            return _binary_recorded(name, x1, x2, spec)
+            return _binary_recorded(number, x1, x2, spec)
     elif type(x2) is _PLAIN:
         spec = x2._spec
         if type(x1) in spec.weak:
-            return _binary_same(name, spec, spec.scalar(x1), x2.native, (x1, x2))
+            return _binary_same(number, spec, spec.scalar(x1), x2.native, (x1, x2))
         if type(x1) is _GRAD and x1._spec is spec:
-            return _binary_recorded(name, x1, x2, spec)
+            return _binary_recorded(number, x1, x2, spec)
     elif type(x1) is _GRAD and type(x2) is _GRAD and x1._spec is x2._spec:
-        return _binary_recorded(name, x1, x2, x1._spec)
-    return _binary_mixed(name, x1, x2)
+        return _binary_recorded(number, x1, x2, x1._spec)
+    return _binary_mixed(number, x1, x2)
 
 
-def _binary_recorded(name: str, x1: Any, x2: Any, spec: Spec) -> Tensor:
+def _binary_recorded(number: int, x1: Any, x2: Any, spec: Spec) -> Tensor:
     """Run a two-operand op on tensors of one spec, of which one needs gradients."""
     first: Cell = x1
     second: Cell = x2
+    found = spec.pairs[number]
+    if found is None:
+        found = spec.pair(number)
     try:
-        kernel, result = spec.kernels[name]
-    except KeyError:
-        kernel, result = spec.backend.entry(spec, name)
-    try:
-        native = kernel(first.native, second.native)
+        native = found.kernel(first.native, second.native)
     except Exception as error:
-        raise explain(name, error, (x1, x2))
+        raise explain(pairs.NAMES[number], error, (x1, x2))
+    result = found.result
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
-    return recorded_pair(name, native, result, x1, x2)
+    return recorded_pair(pairs.NAMES[number], native, result, x1, x2)
 
 
 def _binary_same(
-    name: str, spec: Spec, a: NativeArray, b: NativeArray, inputs: tuple[object, object]
+    number: int, spec: Spec, a: NativeArray, b: NativeArray, inputs: tuple[object, object]
 ) -> Tensor:
     """Run a two-operand op on native arrays of one spec."""
+    found = spec.pairs[number]
+    if found is None:
+        found = spec.pair(number)
     try:
-        kernel, result = spec.kernels[name]
-    except KeyError:
-        kernel, result = spec.backend.entry(spec, name)
-    try:
-        native = kernel(a, b)
+        native = found.kernel(a, b)
     except Exception as error:
-        raise explain(name, error, inputs)
+        raise explain(pairs.NAMES[number], error, inputs)
+    result = found.result
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     return fill(native, result)
 
 
-def _binary_mixed(name: str, x1: Any, x2: Any) -> Tensor:
+def _binary_mixed(number: int, x1: Any, x2: Any) -> Tensor:
+    name = pairs.NAMES[number]
     spec, (a, b), taped = operands(name, x1, x2)
     kernel, result = spec.backend.entry(spec, name)
     try:
@@ -444,37 +446,37 @@ def _common_dtype(name: str, strong: list[Tensor], weak: list[object]) -> DType:
     return found
 
 
-def in_place(name: str, target: Any, other: Any) -> Tensor:
+def in_place(number: int, target: Any, other: Any) -> Tensor:
     """Run a two-operand op and write its result over the first: dtype and shape must not change."""
     if not isinstance(other, _READ):
         other = convert.to_tensor(other, target._spec.backend)
     if type(target) is _GRAD or type(other) is _GRAD:
-        return _in_place_recorded(name, target, other)
-    return _in_place(name, target, other)
+        return _in_place_recorded(number, target, other)
+    return _in_place(number, target, other)
 
 
-def _in_place_recorded(name: str, target: Any, other: Any) -> Tensor:
+def _in_place_recorded(number: int, target: Any, other: Any) -> Tensor:
     """The same where one of both needs gradients."""
     backend = target._spec.backend
     if not families.is_recording(target):
         with backend.recording(False):
-            return _in_place(name, target, other)
+            return _in_place(number, target, other)
     writing.require_writable(target)
     before = target
     in_memory = backend.records or (backend.mutable and homes.home_of(target) is not None)
-    if in_memory and type(target) is _GRAD and name not in _LINEAR:
+    if in_memory and type(target) is _GRAD and number not in _LINEAR:
         # The operand may be kept for the gradient, and is to stay as it is.
         before = like(target, backend.copy(target.native))
-    result = binary(name, before, other)
+    result = binary(number, before, other)
     writing.require_same(target, result)
     writing.replace(target, result)
     return target  # type: ignore[no-any-return]  # as in in_place
 
 
-def _in_place(name: str, target: Any, other: Any) -> Tensor:
+def _in_place(number: int, target: Any, other: Any) -> Tensor:
     storage = writing.writable_storage(target)
     with storage.lock:  # no other write comes between the reading and the writing
-        result = binary(name, target, other)
+        result = binary(number, target, other)
         writing.require_same(target, result)
         try:
             writing.assign(target, result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ember_ml.backend import pairs
 from ember_ml.ops import typed
 from ember_ml.ops.dispatch import binary, lifted, together, unary
 from ember_ml.ops.registry import (
@@ -134,7 +135,7 @@ def add(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> add([1.0, 2.0], 1).tolist()
     [2.0, 3.0]
     """
-    return binary("add", x1, x2)
+    return binary(pairs.ADD, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -175,7 +176,7 @@ def atan2(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> atan2([0.0], [1.0]).tolist()
     [0.0]
     """
-    return binary("atan2", x1, x2)
+    return binary(pairs.ATAN2, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -196,7 +197,7 @@ def bitwise_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_and([6], [3]).tolist()
     [2]
     """
-    return binary("bitwise_and", x1, x2)
+    return binary(pairs.BITWISE_AND, x1, x2)
 
 
 @op(accepts=BITS)
@@ -217,7 +218,7 @@ def bitwise_left_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_left_shift([1], [3]).tolist()
     [8]
     """
-    return binary("bitwise_left_shift", x1, x2)
+    return binary(pairs.BITWISE_LEFT_SHIFT, x1, x2)
 
 
 @op(accepts=BITS, arity=2)
@@ -228,7 +229,7 @@ def bitwise_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_or([6], [3]).tolist()
     [7]
     """
-    return binary("bitwise_or", x1, x2)
+    return binary(pairs.BITWISE_OR, x1, x2)
 
 
 @op(accepts=INTEGRAL, arity=2)
@@ -239,7 +240,7 @@ def bitwise_right_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_right_shift([8], [2]).tolist()
     [2]
     """
-    return binary("bitwise_right_shift", x1, x2)
+    return binary(pairs.BITWISE_RIGHT_SHIFT, x1, x2)
 
 
 @op(accepts=BITS, arity=2)
@@ -250,7 +251,7 @@ def bitwise_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_xor([6], [3]).tolist()
     [5]
     """
-    return binary("bitwise_xor", x1, x2)
+    return binary(pairs.BITWISE_XOR, x1, x2)
 
 
 @op(accepts=REAL)
@@ -299,7 +300,7 @@ def copysign(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> copysign([1.0], [-0.0]).tolist()
     [-1.0]
     """
-    return binary("copysign", x1, x2)
+    return binary(pairs.COPYSIGN, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -330,7 +331,7 @@ def divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> divide([1, 2], [2, 2]).tolist()
     [0.5, 1.0]
     """
-    return binary("divide", x1, x2)
+    return binary(pairs.DIVIDE, x1, x2)
 
 
 @op(result="bool", arity=2)
@@ -341,7 +342,7 @@ def equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> equal([1, 2], [1, 3]).tolist()
     [True, False]
     """
-    return binary("equal", x1, x2)
+    return binary(pairs.EQUAL, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -382,7 +383,7 @@ def floor_divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> floor_divide([7, -7], [2, 2]).tolist()
     [3, -4]
     """
-    return binary("floor_divide", x1, x2)
+    return binary(pairs.FLOOR_DIVIDE, x1, x2)
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
@@ -393,7 +394,7 @@ def greater(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> greater([1, 2], [1, 1]).tolist()
     [False, True]
     """
-    return binary("greater", x1, x2)
+    return binary(pairs.GREATER, x1, x2)
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
@@ -404,7 +405,7 @@ def greater_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> greater_equal([1, 0], [1, 1]).tolist()
     [True, False]
     """
-    return binary("greater_equal", x1, x2)
+    return binary(pairs.GREATER_EQUAL, x1, x2)
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
@@ -415,7 +416,7 @@ def hypot(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> hypot([3.0], [4.0]).tolist()
     [5.0]
     """
-    return binary("hypot", x1, x2)
+    return binary(pairs.HYPOT, x1, x2)
 
 
 @op(accepts=NUMERIC, result="real")
@@ -466,7 +467,7 @@ def less(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> less([1, 2], [1, 3]).tolist()
     [False, True]
     """
-    return binary("less", x1, x2)
+    return binary(pairs.LESS, x1, x2)
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
@@ -477,7 +478,7 @@ def less_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> less_equal([1, 4], [1, 3]).tolist()
     [True, False]
     """
-    return binary("less_equal", x1, x2)
+    return binary(pairs.LESS_EQUAL, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -528,7 +529,7 @@ def logaddexp(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logaddexp([0.0], [float("-inf")]).tolist()
     [0.0]
     """
-    return binary("logaddexp", x1, x2)
+    return binary(pairs.LOGADDEXP, x1, x2)
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
@@ -539,7 +540,7 @@ def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logical_and([True, True], [True, False]).tolist()
     [True, False]
     """
-    return binary("logical_and", x1, x2)
+    return binary(pairs.LOGICAL_AND, x1, x2)
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool")
@@ -560,7 +561,7 @@ def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logical_or([False, True], [False, False]).tolist()
     [False, True]
     """
-    return binary("logical_or", x1, x2)
+    return binary(pairs.LOGICAL_OR, x1, x2)
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
@@ -571,7 +572,7 @@ def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logical_xor([True, True], [True, False]).tolist()
     [False, True]
     """
-    return binary("logical_xor", x1, x2)
+    return binary(pairs.LOGICAL_XOR, x1, x2)
 
 
 @op(accepts=REAL_BOOL, arity=2)
@@ -582,7 +583,7 @@ def maximum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> maximum([1, 5], [3, 2]).tolist()
     [3, 5]
     """
-    return binary("maximum", x1, x2)
+    return binary(pairs.MAXIMUM, x1, x2)
 
 
 @op(accepts=REAL_BOOL, arity=2)
@@ -593,7 +594,7 @@ def minimum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> minimum([1, 5], [3, 2]).tolist()
     [1, 2]
     """
-    return binary("minimum", x1, x2)
+    return binary(pairs.MINIMUM, x1, x2)
 
 
 @op(arity=2)
@@ -604,7 +605,7 @@ def multiply(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> multiply([1.0, 2.0], 3).tolist()
     [3.0, 6.0]
     """
-    return binary("multiply", x1, x2)
+    return binary(pairs.MULTIPLY, x1, x2)
 
 
 @op(accepts=NUMERIC)
@@ -625,7 +626,7 @@ def nextafter(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> nextafter([0.0], [0.0]).tolist()
     [0.0]
     """
-    return binary("nextafter", x1, x2)
+    return binary(pairs.NEXTAFTER, x1, x2)
 
 
 @op(result="bool", arity=2)
@@ -636,7 +637,7 @@ def not_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> not_equal([1, 2], [1, 3]).tolist()
     [False, True]
     """
-    return binary("not_equal", x1, x2)
+    return binary(pairs.NOT_EQUAL, x1, x2)
 
 
 @op(accepts=NUMERIC)
@@ -657,7 +658,7 @@ def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> pow([2, 3], [3, 2]).tolist()
     [8, 9]
     """
-    return binary("pow", x1, x2)
+    return binary(pairs.POW, x1, x2)
 
 
 @op(accepts=NUMERIC, result="real")
@@ -688,7 +689,7 @@ def remainder(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> remainder([7, -7], [3, 3]).tolist()
     [1, 2]
     """
-    return binary("remainder", x1, x2)
+    return binary(pairs.REMAINDER, x1, x2)
 
 
 @op(accepts=NUMERIC)
@@ -769,7 +770,7 @@ def subtract(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> subtract([1.0, 2.0], 1).tolist()
     [0.0, 1.0]
     """
-    return binary("subtract", x1, x2)
+    return binary(pairs.SUBTRACT, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ember_ml.backend import pairs
 from ember_ml.errors import ShapeError
 from ember_ml.ops import dispatch, elementwise, linearalg, manipulation
 from ember_ml.ops.registry import NUMERIC, op
@@ -22,7 +23,7 @@ def dot(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     if not a.ndim or not b.ndim:
         return elementwise.multiply(a, b)
     if a.ndim <= 2 and b.ndim <= 2:
-        return dispatch.binary("matmul", a, b)
+        return dispatch.binary(pairs.MATMUL, a, b)
     return linearalg.tensordot(a, b, axes=((-1,), (-2 if b.ndim > 1 else -1,)))
 
 
@@ -61,7 +62,7 @@ def vdot(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     if a.size != b.size:
         raise ShapeError(f"ops.vdot got shapes {a.shape} and {b.shape}, which differ in size")
     a, b = manipulation.reshape(a, (-1,)), manipulation.reshape(b, (-1,))
-    return dispatch.binary("matmul", elementwise.conj(a) if a.dtype.is_complex else a, b)
+    return dispatch.binary(pairs.MATMUL, elementwise.conj(a) if a.dtype.is_complex else a, b)
 
 
 @op(accepts=NUMERIC, lift="int", arity=2, standard=False)
@@ -76,7 +77,7 @@ def matvec(x1: TensorLike, x2: TensorLike, /) -> Tensor:
         raise ShapeError(
             f"ops.matvec got shapes {a.shape} and {b.shape}; it takes (..., m, n) and (..., n)"
         )
-    product = dispatch.binary("matmul", a, manipulation.expand_dims(b, -1))
+    product = dispatch.binary(pairs.MATMUL, a, manipulation.expand_dims(b, -1))
     return manipulation.squeeze(product, -1)
 
 
@@ -93,7 +94,7 @@ def vecmat(x1: TensorLike, x2: TensorLike, /) -> Tensor:
             f"ops.vecmat got shapes {a.shape} and {b.shape}; it takes (..., n) and (..., n, m)"
         )
     row = manipulation.expand_dims(elementwise.conj(a) if a.dtype.is_complex else a, -2)
-    return manipulation.squeeze(dispatch.binary("matmul", row, b), -2)
+    return manipulation.squeeze(dispatch.binary(pairs.MATMUL, row, b), -2)
 
 
 def _operands(name: str, x1: TensorLike, x2: TensorLike) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ember_ml.backend import pairs
 from ember_ml.backend.spec import NativeArray, Spec
 from ember_ml.compiled import mypyc_attr
 from ember_ml.errors import DomainError
@@ -45,121 +46,121 @@ class Cell:
     # --- Arithmetic ---------------------------------------------------------------------
 
     def __add__(self, other: Any, /) -> Any:
-        return dispatch.binary("add", self, other)
+        return dispatch.binary(pairs.ADD, self, other)
 
     def __radd__(self, other: Any, /) -> Any:
-        return dispatch.binary("add", other, self)
+        return dispatch.binary(pairs.ADD, other, self)
 
     def __iadd__(self, other: Any, /) -> Any:
-        return dispatch.in_place("add", self, other)
+        return dispatch.in_place(pairs.ADD, self, other)
 
     def __sub__(self, other: Any, /) -> Any:
-        return dispatch.binary("subtract", self, other)
+        return dispatch.binary(pairs.SUBTRACT, self, other)
 
     def __rsub__(self, other: Any, /) -> Any:
-        return dispatch.binary("subtract", other, self)
+        return dispatch.binary(pairs.SUBTRACT, other, self)
 
     def __isub__(self, other: Any, /) -> Any:
-        return dispatch.in_place("subtract", self, other)
+        return dispatch.in_place(pairs.SUBTRACT, self, other)
 
     def __mul__(self, other: Any, /) -> Any:
-        return dispatch.binary("multiply", self, other)
+        return dispatch.binary(pairs.MULTIPLY, self, other)
 
     def __rmul__(self, other: Any, /) -> Any:
-        return dispatch.binary("multiply", other, self)
+        return dispatch.binary(pairs.MULTIPLY, other, self)
 
     def __imul__(self, other: Any, /) -> Any:
-        return dispatch.in_place("multiply", self, other)
+        return dispatch.in_place(pairs.MULTIPLY, self, other)
 
     def __truediv__(self, other: Any, /) -> Any:
-        return dispatch.binary("divide", self, other)
+        return dispatch.binary(pairs.DIVIDE, self, other)
 
     def __rtruediv__(self, other: Any, /) -> Any:
-        return dispatch.binary("divide", other, self)
+        return dispatch.binary(pairs.DIVIDE, other, self)
 
     def __itruediv__(self, other: Any, /) -> Any:
-        return dispatch.in_place("divide", self, other)
+        return dispatch.in_place(pairs.DIVIDE, self, other)
 
     def __floordiv__(self, other: Any, /) -> Any:
-        return dispatch.binary("floor_divide", self, other)
+        return dispatch.binary(pairs.FLOOR_DIVIDE, self, other)
 
     def __rfloordiv__(self, other: Any, /) -> Any:
-        return dispatch.binary("floor_divide", other, self)
+        return dispatch.binary(pairs.FLOOR_DIVIDE, other, self)
 
     def __ifloordiv__(self, other: Any, /) -> Any:
-        return dispatch.in_place("floor_divide", self, other)
+        return dispatch.in_place(pairs.FLOOR_DIVIDE, self, other)
 
     def __mod__(self, other: Any, /) -> Any:
-        return dispatch.binary("remainder", self, other)
+        return dispatch.binary(pairs.REMAINDER, self, other)
 
     def __rmod__(self, other: Any, /) -> Any:
-        return dispatch.binary("remainder", other, self)
+        return dispatch.binary(pairs.REMAINDER, other, self)
 
     def __imod__(self, other: Any, /) -> Any:
-        return dispatch.in_place("remainder", self, other)
+        return dispatch.in_place(pairs.REMAINDER, self, other)
 
     def __pow__(self, other: Any, /) -> Any:
-        return dispatch.binary("pow", self, other)
+        return dispatch.binary(pairs.POW, self, other)
 
     def __rpow__(self, other: Any, /) -> Any:
-        return dispatch.binary("pow", other, self)
+        return dispatch.binary(pairs.POW, other, self)
 
     def __ipow__(self, other: Any, /) -> Any:
-        return dispatch.in_place("pow", self, other)
+        return dispatch.in_place(pairs.POW, self, other)
 
     def __matmul__(self, other: Any, /) -> Any:
-        return dispatch.binary("matmul", self, other)
+        return dispatch.binary(pairs.MATMUL, self, other)
 
     def __rmatmul__(self, other: Any, /) -> Any:
-        return dispatch.binary("matmul", other, self)
+        return dispatch.binary(pairs.MATMUL, other, self)
 
     def __imatmul__(self, other: Any, /) -> Any:
-        return dispatch.in_place("matmul", self, other)
+        return dispatch.in_place(pairs.MATMUL, self, other)
 
     def __and__(self, other: Any, /) -> Any:
-        return dispatch.binary("bitwise_and", self, other)
+        return dispatch.binary(pairs.BITWISE_AND, self, other)
 
     def __rand__(self, other: Any, /) -> Any:
-        return dispatch.binary("bitwise_and", other, self)
+        return dispatch.binary(pairs.BITWISE_AND, other, self)
 
     def __iand__(self, other: Any, /) -> Any:
-        return dispatch.in_place("bitwise_and", self, other)
+        return dispatch.in_place(pairs.BITWISE_AND, self, other)
 
     def __or__(self, other: Any, /) -> Any:
-        return dispatch.binary("bitwise_or", self, other)
+        return dispatch.binary(pairs.BITWISE_OR, self, other)
 
     def __ror__(self, other: Any, /) -> Any:
-        return dispatch.binary("bitwise_or", other, self)
+        return dispatch.binary(pairs.BITWISE_OR, other, self)
 
     def __ior__(self, other: Any, /) -> Any:
-        return dispatch.in_place("bitwise_or", self, other)
+        return dispatch.in_place(pairs.BITWISE_OR, self, other)
 
     def __xor__(self, other: Any, /) -> Any:
-        return dispatch.binary("bitwise_xor", self, other)
+        return dispatch.binary(pairs.BITWISE_XOR, self, other)
 
     def __rxor__(self, other: Any, /) -> Any:
-        return dispatch.binary("bitwise_xor", other, self)
+        return dispatch.binary(pairs.BITWISE_XOR, other, self)
 
     def __ixor__(self, other: Any, /) -> Any:
-        return dispatch.in_place("bitwise_xor", self, other)
+        return dispatch.in_place(pairs.BITWISE_XOR, self, other)
 
     def __lshift__(self, other: Any, /) -> Any:
-        return dispatch.binary("bitwise_left_shift", self, other)
+        return dispatch.binary(pairs.BITWISE_LEFT_SHIFT, self, other)
 
     def __rlshift__(self, other: Any, /) -> Any:
-        return dispatch.binary("bitwise_left_shift", other, self)
+        return dispatch.binary(pairs.BITWISE_LEFT_SHIFT, other, self)
 
     def __ilshift__(self, other: Any, /) -> Any:
-        return dispatch.in_place("bitwise_left_shift", self, other)
+        return dispatch.in_place(pairs.BITWISE_LEFT_SHIFT, self, other)
 
     def __rshift__(self, other: Any, /) -> Any:
-        return dispatch.binary("bitwise_right_shift", self, other)
+        return dispatch.binary(pairs.BITWISE_RIGHT_SHIFT, self, other)
 
     def __rrshift__(self, other: Any, /) -> Any:
-        return dispatch.binary("bitwise_right_shift", other, self)
+        return dispatch.binary(pairs.BITWISE_RIGHT_SHIFT, other, self)
 
     def __irshift__(self, other: Any, /) -> Any:
-        return dispatch.in_place("bitwise_right_shift", self, other)
+        return dispatch.in_place(pairs.BITWISE_RIGHT_SHIFT, self, other)
 
     def __divmod__(self, other: Any, /) -> Any:
         return self // other, self % other
@@ -187,22 +188,22 @@ class Cell:
     # --- Comparison -------------------------------------------------------------------------
 
     def __eq__(self, other: Any, /) -> Any:
-        return dispatch.binary("equal", self, other)
+        return dispatch.binary(pairs.EQUAL, self, other)
 
     def __ne__(self, other: Any, /) -> Any:
-        return dispatch.binary("not_equal", self, other)
+        return dispatch.binary(pairs.NOT_EQUAL, self, other)
 
     def __lt__(self, other: Any, /) -> Any:
-        return dispatch.binary("less", self, other)
+        return dispatch.binary(pairs.LESS, self, other)
 
     def __le__(self, other: Any, /) -> Any:
-        return dispatch.binary("less_equal", self, other)
+        return dispatch.binary(pairs.LESS_EQUAL, self, other)
 
     def __gt__(self, other: Any, /) -> Any:
-        return dispatch.binary("greater", self, other)
+        return dispatch.binary(pairs.GREATER, self, other)
 
     def __ge__(self, other: Any, /) -> Any:
-        return dispatch.binary("greater_equal", self, other)
+        return dispatch.binary(pairs.GREATER_EQUAL, self, other)
 
 
 class _Classes:

@@ -13,6 +13,7 @@ from ember_ml import ops
 from ember_ml.autodiff.rules.choosing import cleared, gated
 from ember_ml.autodiff.rules.shapes import summed_to
 from ember_ml.autodiff.rules.table import rule
+from ember_ml.backend import pairs
 from ember_ml.ops.dispatch import binary, reduce, unary
 from ember_ml.tensor.core import Tensor
 
@@ -27,7 +28,7 @@ _SELU_ALPHA: Final = 1.6732632423543772848170429916717
 
 
 def _relu(g: Tensor, y: Tensor, x: Any) -> Tensor:
-    return gated(binary("not_equal", y, 0.0), g)  # NaN is no zero
+    return gated(binary(pairs.NOT_EQUAL, y, 0.0), g)  # NaN is no zero
 
 
 def _between(x: Tensor, low: float, high: float) -> Tensor:
@@ -82,8 +83,8 @@ rule("prelu", _prelu1, _prelu2)
 
 
 def _sigmoid(g: Tensor, y: Tensor, x: Any) -> Tensor:
-    slope = binary("multiply", y, binary("subtract", 1.0, y))
-    return binary("multiply", g, slope)
+    slope = binary(pairs.MULTIPLY, y, binary(pairs.SUBTRACT, 1.0, y))
+    return binary(pairs.MULTIPLY, g, slope)
 
 
 def _softplus(g: Tensor, y: Any, x: Tensor, beta: float, limit: float) -> Tensor:
@@ -148,14 +149,14 @@ rule("gelu", lambda g, y, x, by_tanh: g * _gelu_slope(x, by_tanh))
 
 
 def _softmax(g: Tensor, y: Tensor, x: Any, axis: int) -> Tensor:
-    weighted = binary("multiply", g, y)
+    weighted = binary(pairs.MULTIPLY, g, y)
     total = reduce("sum", weighted, axis, True)
-    return binary("subtract", weighted, binary("multiply", y, total))
+    return binary(pairs.SUBTRACT, weighted, binary(pairs.MULTIPLY, y, total))
 
 
 def _log_softmax(g: Tensor, y: Tensor, x: Any, axis: int) -> Tensor:
     total = reduce("sum", g, axis, True)
-    return binary("subtract", g, binary("multiply", unary("exp", y), total))
+    return binary(pairs.SUBTRACT, g, binary(pairs.MULTIPLY, unary("exp", y), total))
 
 
 rule("softmax", _softmax, inputs=False, output=True)

@@ -10,6 +10,7 @@ import numpy as np
 from ember_ml import dtypes, ops
 from ember_ml.autodiff.rules.shapes import summed_to
 from ember_ml.autodiff.rules.table import joint_rule, rule
+from ember_ml.backend import pairs
 from ember_ml.ops import attention
 from ember_ml.ops.dispatch import binary, reduce, together
 from ember_ml.tensor import convert
@@ -54,8 +55,8 @@ def _attention(
         parts[2] = ops.matmul(ops.matrix_transpose(weights), g)
     if needs[0] or needs[1] or needs[3]:
         reached = ops.matmul(g, ops.matrix_transpose(value))
-        mean = reduce("sum", binary("multiply", g, y), -1, True)
-        scores = binary("multiply", weights, binary("subtract", reached, mean))
+        mean = reduce("sum", binary(pairs.MULTIPLY, g, y), -1, True)
+        scores = binary(pairs.MULTIPLY, weights, binary(pairs.SUBTRACT, reached, mean))
         if needs[0]:
             parts[0] = ops.matmul(scores, key) * scale
         if needs[1]:

@@ -13,6 +13,7 @@ from ember_ml import ops
 from ember_ml.autodiff.rules.choosing import cleared, gated, has_none
 from ember_ml.autodiff.rules.shapes import summed_to
 from ember_ml.autodiff.rules.table import rule, zero_gradient
+from ember_ml.backend import pairs
 from ember_ml.backend.portable.arithmetic import sinc_slope
 from ember_ml.ops.dispatch import binary, unary
 from ember_ml.tensor import convert
@@ -45,19 +46,19 @@ def _subtract2(g: Tensor, y: Any, a: Any, b: Any) -> Tensor:
 
 
 def _multiply1(g: Tensor, y: Any, a: Tensor, b: Tensor) -> Tensor:
-    return summed_to(binary("multiply", g, _conj(b)), a)
+    return summed_to(binary(pairs.MULTIPLY, g, _conj(b)), a)
 
 
 def _multiply2(g: Tensor, y: Any, a: Tensor, b: Tensor) -> Tensor:
-    return summed_to(binary("multiply", g, _conj(a)), b)
+    return summed_to(binary(pairs.MULTIPLY, g, _conj(a)), b)
 
 
 def _divide1(g: Tensor, y: Any, a: Tensor, b: Tensor) -> Tensor:
-    return summed_to(binary("divide", g, _conj(b)), a)
+    return summed_to(binary(pairs.DIVIDE, g, _conj(b)), a)
 
 
 def _divide2(g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    pulled = binary("divide", binary("multiply", g, _conj(y)), _conj(b))
+    pulled = binary(pairs.DIVIDE, binary(pairs.MULTIPLY, g, _conj(y)), _conj(b))
     return unary("negative", summed_to(pulled, b))
 
 
@@ -66,15 +67,15 @@ def _negative(g: Tensor, y: Any, x: Any) -> Tensor:
 
 
 def _square(g: Tensor, y: Any, x: Tensor) -> Tensor:
-    return binary("multiply", g, _conj(binary("add", x, x)))
+    return binary(pairs.MULTIPLY, g, _conj(binary(pairs.ADD, x, x)))
 
 
 def _sqrt(g: Tensor, y: Tensor, x: Any) -> Tensor:
-    return binary("divide", g, _conj(binary("add", y, y)))
+    return binary(pairs.DIVIDE, g, _conj(binary(pairs.ADD, y, y)))
 
 
 def _reciprocal(g: Tensor, y: Tensor, x: Any) -> Tensor:
-    return unary("negative", binary("multiply", g, unary("square", _conj(y))))
+    return unary("negative", binary(pairs.MULTIPLY, g, unary("square", _conj(y))))
 
 
 rule("add", _add1, _add2, inputs=False)
@@ -132,11 +133,11 @@ rule("pow", _pow1, _pow2, output=True)
 
 
 def _exp(g: Tensor, y: Tensor, x: Any) -> Tensor:
-    return binary("multiply", g, _conj(y))
+    return binary(pairs.MULTIPLY, g, _conj(y))
 
 
 def _log(g: Tensor, y: Any, x: Tensor) -> Tensor:
-    return binary("divide", g, _conj(x))
+    return binary(pairs.DIVIDE, g, _conj(x))
 
 
 rule("exp", _exp, inputs=False, output=True)
@@ -165,8 +166,8 @@ rule(
 
 
 def _tanh(g: Tensor, y: Tensor, x: Any) -> Tensor:
-    slope = binary("subtract", 1.0, unary("square", y))
-    return binary("multiply", g, _conj(slope))
+    slope = binary(pairs.SUBTRACT, 1.0, unary("square", y))
+    return binary(pairs.MULTIPLY, g, _conj(slope))
 
 
 def _root_of_one_less_square(x: Tensor) -> Tensor:
@@ -232,7 +233,7 @@ rule("hypot", _hypot1, _hypot2, output=True)
 
 
 def _abs(g: Tensor, y: Any, x: Tensor) -> Tensor:
-    return binary("multiply", g, unary("sign", x))
+    return binary(pairs.MULTIPLY, g, unary("sign", x))
 
 
 def _real(g: Tensor, y: Any, x: Any) -> Tensor:
@@ -290,39 +291,39 @@ rule(
 # --- Choices ----------------------------------------------------------------------------------
 
 
-def _ahead(g: Tensor, a: Tensor, b: Tensor, behind: str) -> Tensor:
+def _ahead(g: Tensor, a: Tensor, b: Tensor, behind: int) -> Tensor:
     """The gradient where `a` is not behind `b`: half of it where they are level."""
     part = cleared(binary(behind, a, b), g)  # NaN is not behind
-    level = binary("equal", a, b)
+    level = binary(pairs.EQUAL, a, b)
     return part if has_none(level) else ops.where(level, part * 0.5, part)
 
 
 def _maximum1(g: Tensor, y: Any, a: Tensor, b: Tensor) -> Tensor:
-    return summed_to(_ahead(g, a, b, "less"), a)
+    return summed_to(_ahead(g, a, b, pairs.LESS), a)
 
 
 def _maximum2(g: Tensor, y: Any, a: Tensor, b: Tensor) -> Tensor:
-    return summed_to(_ahead(g, b, a, "less"), b)
+    return summed_to(_ahead(g, b, a, pairs.LESS), b)
 
 
 def _minimum1(g: Tensor, y: Any, a: Tensor, b: Tensor) -> Tensor:
-    return summed_to(_ahead(g, a, b, "greater"), a)
+    return summed_to(_ahead(g, a, b, pairs.GREATER), a)
 
 
 def _minimum2(g: Tensor, y: Any, a: Tensor, b: Tensor) -> Tensor:
-    return summed_to(_ahead(g, b, a, "greater"), b)
+    return summed_to(_ahead(g, b, a, pairs.GREATER), b)
 
 
 rule("maximum", _maximum1, _maximum2)
 rule("minimum", _minimum1, _minimum2)
 
 
-def _takes_first(a: Tensor, b: Tensor, ahead: str) -> Tensor:
+def _takes_first(a: Tensor, b: Tensor, ahead: int) -> Tensor:
     """Where fmax and fmin take the first: where both are equal, too, and beside a NaN."""
     return ops.logical_or(binary(ahead, a, b), ops.isnan(b))
 
 
-def _choosing(name: str, ahead: str) -> None:
+def _choosing(name: str, ahead: int) -> None:
     rule(
         name,
         lambda g, y, a, b: summed_to(gated(_takes_first(a, b, ahead), g), a),
@@ -330,30 +331,30 @@ def _choosing(name: str, ahead: str) -> None:
     )
 
 
-_choosing("fmax", "greater_equal")
-_choosing("fmin", "less_equal")
+_choosing("fmax", pairs.GREATER_EQUAL)
+_choosing("fmin", pairs.LESS_EQUAL)
 
 
 def _clip1(g: Tensor, y: Any, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
     """All of it from one bound to the other, both included."""
     if low is not None:
-        g = gated(binary("greater_equal", x, low), g)
+        g = gated(binary(pairs.GREATER_EQUAL, x, low), g)
     if high is not None:
-        g = gated(binary("less_equal", x, high), g)
+        g = gated(binary(pairs.LESS_EQUAL, x, high), g)
     return summed_to(g, x)
 
 
 def _clip2(g: Tensor, y: Any, x: Tensor, low: Tensor, high: Tensor | None) -> Tensor:
-    below = binary("less", x, low)
+    below = binary(pairs.LESS, x, low)
     if high is not None:
-        below = ops.logical_and(below, binary("less", low, high))
+        below = ops.logical_and(below, binary(pairs.LESS, low, high))
     return summed_to(gated(below, g), low)
 
 
 def _clip3(g: Tensor, y: Any, x: Tensor, low: Tensor | None, high: Tensor) -> Tensor:
-    above = binary("greater", x, high)
+    above = binary(pairs.GREATER, x, high)
     if low is not None:  # the upper bound wins where it is below the lower one
-        above = ops.logical_or(above, binary("less", high, low))
+        above = ops.logical_or(above, binary(pairs.LESS, high, low))
     return summed_to(gated(above, g), high)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ember_ml import dtypes, ops
 from ember_ml.autodiff.rules.table import joint_rule, rule
+from ember_ml.backend import pairs
 from ember_ml.ops.dispatch import binary, reduce, unary
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
@@ -45,17 +46,17 @@ def _spread(squares: Tensor, eps: float) -> Tensor:
 
 def _normal(x: Tensor, axes: Axes, eps: float) -> tuple[Tensor, Tensor]:
     """The normalized values, and one by the spread."""
-    centred = binary("subtract", x, _mean(x, axes))
-    scale = _spread(_mean(binary("multiply", centred, centred), axes), eps)
-    return binary("multiply", centred, scale), scale
+    centred = binary(pairs.SUBTRACT, x, _mean(x, axes))
+    scale = _spread(_mean(binary(pairs.MULTIPLY, centred, centred), axes), eps)
+    return binary(pairs.MULTIPLY, centred, scale), scale
 
 
 def _through(h: Tensor, n: Tensor, scale: Tensor, axes: Axes, *, centred: bool = True) -> Tensor:
     """From the gradient of normalized values to that of the input."""
-    inner = binary("multiply", n, _mean(binary("multiply", h, n), axes))
+    inner = binary(pairs.MULTIPLY, n, _mean(binary(pairs.MULTIPLY, h, n), axes))
     if centred:
-        inner = binary("add", inner, _mean(h, axes))
-    return binary("multiply", binary("subtract", h, inner), scale)
+        inner = binary(pairs.ADD, inner, _mean(h, axes))
+    return binary(pairs.MULTIPLY, binary(pairs.SUBTRACT, h, inner), scale)
 
 
 @joint_rule("layer_norm")

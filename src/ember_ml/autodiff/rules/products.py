@@ -8,6 +8,7 @@ from typing import Any
 from ember_ml import ops
 from ember_ml.autodiff.rules.shapes import summed_to
 from ember_ml.autodiff.rules.table import joint_rule, rule
+from ember_ml.backend import pairs
 from ember_ml.ops import contraction
 from ember_ml.ops.dispatch import binary, unary
 from ember_ml.tensor.core import Tensor
@@ -35,13 +36,13 @@ def _adjoint(x: Tensor) -> Tensor:
 
 def _matmul1(g: Tensor, y: Any, a: Tensor, b: Tensor) -> Tensor:
     if len(a.native.shape) == 2 and len(b.native.shape) == 2:
-        return binary("matmul", g, _adjoint(b))
+        return binary(pairs.MATMUL, g, _adjoint(b))
     return _first(g, a, b)
 
 
 def _matmul2(g: Tensor, y: Any, a: Tensor, b: Tensor) -> Tensor:
     if len(a.native.shape) == 2 and len(b.native.shape) == 2:
-        return binary("matmul", _adjoint(a), g)
+        return binary(pairs.MATMUL, _adjoint(a), g)
     return _second(g, a, b)
 
 
@@ -56,7 +57,7 @@ def _first(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
         # A product with one column is a product of pairs.
         side = ops.multiply(g, _conj(b))
     else:
-        side = binary("matmul", g, _adjoint(b))
+        side = binary(pairs.MATMUL, g, _adjoint(b))
     return summed_to(ops.squeeze(side, -2) if row else side, a)
 
 
@@ -67,18 +68,18 @@ def _second(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
         # One matrix beside a stack of others: a single product sums over the stack as well.
         count = math.prod(a.shape[:-1])
         tall, right = ops.reshape(a, (count, a.shape[-1])), ops.reshape(g, (count, g.shape[-1]))
-        return ops.reshape(binary("matmul", _adjoint(tall), right), b.shape)
+        return ops.reshape(binary(pairs.MATMUL, _adjoint(tall), right), b.shape)
     turned = ops.expand_dims(_conj(a), -1) if row else _adjoint(a)
-    side = ops.multiply(turned, g) if row else binary("matmul", turned, g)
+    side = ops.multiply(turned, g) if row else binary(pairs.MATMUL, turned, g)
     return summed_to(ops.squeeze(side, -1) if column else side, b)
 
 
 def _linear_x(g: Tensor, y: Any, x: Any, weight: Tensor, bias: Any) -> Tensor:
-    return binary("matmul", g, weight)
+    return binary(pairs.MATMUL, g, weight)
 
 
 def _linear_weight(g: Tensor, y: Any, x: Tensor, weight: Any, bias: Any) -> Tensor:
-    return binary("matmul", unary("matrix_transpose", _flat(g)), _flat(x))
+    return binary(pairs.MATMUL, unary("matrix_transpose", _flat(g)), _flat(x))
 
 
 def _linear_bias(g: Tensor, y: Any, x: Any, weight: Any, bias: Any) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 from ember_ml import ops
 from ember_ml.autodiff.rules.shapes import spread
 from ember_ml.autodiff.rules.table import rule
+from ember_ml.backend import pairs
 from ember_ml.ops.dispatch import binary, call, reduce, unary
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor
@@ -38,7 +39,7 @@ def _sum(g: Tensor, y: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
 
 def _mean(g: Tensor, y: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
     # Scaled before it is spread. float16 has no large counts, and has their reciprocals.
-    share = binary("multiply", g, 1 / (_count(x, axis) or 1))
+    share = binary(pairs.MULTIPLY, g, 1 / (_count(x, axis) or 1))
     return call("broadcast_to", spread(share, x, axis, keepdims), x.shape)
 
 
@@ -46,9 +47,9 @@ def _var(
     g: Tensor, y: Any, x: Tensor, axes: tuple[int, ...], correction: float, keepdims: bool
 ) -> Tensor:
     free = _count(x, axes) - correction
-    share = binary("multiply", g, 2 / free if free > 0 else math.nan)
-    centred = binary("subtract", x, reduce("mean", x, axes, True))
-    return binary("multiply", centred, spread(share, x, axes, keepdims))
+    share = binary(pairs.MULTIPLY, g, 2 / free if free > 0 else math.nan)
+    centred = binary(pairs.SUBTRACT, x, reduce("mean", x, axes, True))
+    return binary(pairs.MULTIPLY, centred, spread(share, x, axes, keepdims))
 
 
 def _root(g: Tensor, y: Tensor, x: Any) -> Tensor:
@@ -67,9 +68,9 @@ rule("root", _root, inputs=False, output=True)
 
 def _extreme(g: Tensor, y: Tensor, x: Tensor, axis: Any, keepdims: bool) -> Tensor:
     """Shared evenly by all that are equal to the extreme; NaN where that is NaN."""
-    chosen = convert.cast(binary("equal", x, spread(y, x, axis, keepdims)), g.dtype)
-    share = binary("divide", g, reduce("sum", chosen, axis, keepdims))
-    return binary("multiply", chosen, spread(share, x, axis, keepdims))
+    chosen = convert.cast(binary(pairs.EQUAL, x, spread(y, x, axis, keepdims)), g.dtype)
+    share = binary(pairs.DIVIDE, g, reduce("sum", chosen, axis, keepdims))
+    return binary(pairs.MULTIPLY, chosen, spread(share, x, axis, keepdims))
 
 
 rule("max", _extreme, output=True)
@@ -91,9 +92,9 @@ def _prod(g: Tensor, y: Any, x: Tensor, axis: Any, keepdims: bool) -> Tensor:
     moved = call("permute_dims", x, order)
     lines = call("reshape", moved, (*moved.shape[: ndim - len(axes)], _count(x, tuple(axes))))
     behind = call("flip", _before(call("flip", lines, (lines.ndim - 1,))), (lines.ndim - 1,))
-    others = call("reshape", binary("multiply", _before(lines), behind), moved.shape)
+    others = call("reshape", binary(pairs.MULTIPLY, _before(lines), behind), moved.shape)
     back = tuple(int(place) for place in np.argsort(order))
-    return binary("multiply", _conj(call("permute_dims", others, back)), share)
+    return binary(pairs.MULTIPLY, _conj(call("permute_dims", others, back)), share)
 
 
 def _before(x: Tensor) -> Tensor:
@@ -146,8 +147,8 @@ rule("cumulative_sum", _cumulative_sum, inputs=False)
 
 
 def _logsumexp(g: Tensor, y: Tensor, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    shares = unary("exp", binary("subtract", x, spread(y, x, axes, keepdims)))
-    return binary("multiply", shares, spread(g, x, axes, keepdims))
+    shares = unary("exp", binary(pairs.SUBTRACT, x, spread(y, x, axes, keepdims)))
+    return binary(pairs.MULTIPLY, shares, spread(g, x, axes, keepdims))
 
 
 def _cumulative_logsumexp(g: Tensor, y: Tensor, x: Tensor, axis: int) -> Tensor:

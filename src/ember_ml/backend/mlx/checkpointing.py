@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import mlx.core as mx
 
 from ember_ml.backend import contract
+from ember_ml.backend.pairs import NUMBERS
+from ember_ml.backend.spec import CLOSED
 from ember_ml.errors import GradientError
 
 if TYPE_CHECKING:
@@ -107,6 +109,7 @@ class _Watched(dict[str, Any]):
         self._spec = spec
         self._whole = whole
         self.plain = plain
+        self.pairs = spec.pairs
         self.users = 1
 
     def __getitem__(self, name: str) -> Entry:
@@ -127,6 +130,11 @@ class _Watched(dict[str, Any]):
     def __setitem__(self, name: str, entry: Entry) -> None:
         self.plain[name] = entry
 
+    def pop(self, name: str, default: Any = None) -> Any:
+        if name in NUMBERS:
+            self.pairs[NUMBERS[name]] = None
+        return self.plain.pop(name, default)
+
 
 @contextmanager
 def _watched(backend: Backend, watch: _Watch) -> Iterator[_Watch]:
@@ -144,6 +152,7 @@ def _watched(backend: Backend, watch: _Watch) -> Iterator[_Watch]:
                         have.users += 1
                     else:
                         setattr(spec, field, _Watched(spec, have, field == "whole"))
+                spec.pairs = CLOSED  # by name, then
                 swapped.append((spec, spec.kernels, spec.whole))  # type: ignore[arg-type]  # as just set
     outer, _HERE.watch = _HERE.watch, watch
     try:
@@ -157,6 +166,8 @@ def _watched(backend: Backend, watch: _Watch) -> Iterator[_Watch]:
                     table.users -= 1
                     if not table.users:
                         setattr(spec, field, table.plain)
+                if not kernels.users:
+                    spec.pairs = kernels.pairs
 
 
 def checkpoint(backend: Backend, function: Function, natives: Natives) -> list[Any]:

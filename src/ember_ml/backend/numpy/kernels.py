@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextvars import Context
 from operator import attrgetter
 from typing import Any, Final
 
@@ -25,6 +26,16 @@ Array = NativeArray
 # be set for a sixth of that. Where that private name is gone, np.errstate serves.
 _state: Any = getattr(umath, "_extobj_contextvar", None)
 _make_state: Any = getattr(umath, "_make_extobj", None)
+_silent: Any = _make_state and _make_state(all="ignore")
+# Contexts in which nothing warns. Entering one is cheaper still, and ufuncs ask for no other
+# variable; it belongs to one call at a time, whatever threads and finalizers do meanwhile.
+_contexts: list[Context] = []
+
+
+def _silent_context() -> Context:
+    made = Context()
+    made.run(_state.set, _silent)
+    return made
 
 
 def quiet(kernel: Kernel) -> Kernel:
@@ -36,7 +47,9 @@ def quiet(kernel: Kernel) -> Kernel:
                 return kernel(*args, **named)
 
         return slow
-    variable, silent = _state, _make_state(all="ignore")
+    if isinstance(kernel, np.ufunc) and kernel.nin <= 2:
+        return _quiet_ufunc(kernel)
+    variable, silent = _state, _silent
 
     def fast(*args: Any, **named: Any) -> Any:
         token = variable.set(silent)
@@ -46,6 +59,33 @@ def quiet(kernel: Kernel) -> Kernel:
             variable.reset(token)
 
     return fast
+
+
+def _quiet_ufunc(ufunc: np.ufunc) -> Kernel:
+    """The same for a ufunc; arguments that are gathered and spread cost more than all the rest."""
+    take, give = _contexts.pop, _contexts.append
+
+    def unary(x: Array, /) -> Any:
+        try:
+            context = take()
+        except IndexError:
+            context = _silent_context()
+        try:
+            return context.run(ufunc, x)
+        finally:
+            give(context)
+
+    def binary(x1: Array, x2: Array, /) -> Any:
+        try:
+            context = take()
+        except IndexError:
+            context = _silent_context()
+        try:
+            return context.run(ufunc, x1, x2)
+        finally:
+            give(context)
+
+    return unary if ufunc.nin == 1 else binary
 
 
 # --- Reductions: np.sum and its like are Python around these ---------------------------------

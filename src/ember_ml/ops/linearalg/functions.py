@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ember_ml.backend import pairs
 from ember_ml.ops import dispatch, manipulation
 from ember_ml.ops.axes import integer_of
 from ember_ml.ops.linearalg.matrices import identity_of, square_of
@@ -28,9 +29,9 @@ def matrix_power(x: TensorLike, n: int, /) -> Tensor:
         return manipulation.broadcast_to(identity_of(tensor), tensor.shape).copy()
     result = tensor.copy() if count & 1 else None
     while count := count >> 1:
-        tensor = dispatch.binary("matmul", tensor, tensor)
+        tensor = dispatch.binary(pairs.MATMUL, tensor, tensor)
         if count & 1:
-            result = tensor if result is None else dispatch.binary("matmul", result, tensor)
+            result = tensor if result is None else dispatch.binary(pairs.MATMUL, result, tensor)
     assert result is not None  # a positive count has a bit that is set
     return result
 

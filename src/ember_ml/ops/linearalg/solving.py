@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.backend import pairs
 from ember_ml.errors import DomainError, DTypeError, OutOfBoundsError, ShapeError
 from ember_ml.ops import dispatch, elementwise, manipulation, reduction
 from ember_ml.ops.axes import axes_of, broadcast, integer_of
@@ -108,7 +109,7 @@ def pinv(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
     u, s, vh = svd(tensor, full_matrices=False)
     inverse, _ = _inverted(tensor, s, rtol)
     scaled = elementwise.multiply(manipulation.expand_dims(inverse, -1), adjoint(u))
-    return dispatch.binary("matmul", adjoint(vh), scaled)
+    return dispatch.binary(pairs.MATMUL, adjoint(vh), scaled)
 
 
 def _pinv(x: Tensor) -> Tensor:
@@ -235,7 +236,7 @@ def cholesky_inverse(factor: TensorLike, /, *, upper: bool = False) -> Tensor:
     tensor = dispatch.lifted(name, square_of(name, factor))
     low = adjoint(tensor) if upper else tensor
     half = _triangular(name, low, identity_of(tensor), True)
-    return dispatch.binary("matmul", adjoint(half), half)
+    return dispatch.binary(pairs.MATMUL, adjoint(half), half)
 
 
 @op("linalg.lu_solve", accepts=LINALG, lift="float", standard=False)
@@ -324,16 +325,16 @@ def lstsq(a: TensorLike, b: TensorLike, /, rcond: TensorLike | None = None) -> L
     if rcond is None and left.size and _may_have_gradient(left, right):
         s = svdvals(left)
         _, small = _inverted(left, s, None)
-        out = dispatch.binary("matmul", _pinv(left), right)
+        out = dispatch.binary(pairs.MATMUL, _pinv(left), right)
     else:
         u, s, vh = svd(left, full_matrices=False)
         inverse, small = _inverted(left, s, rcond)
-        parts = dispatch.binary("matmul", adjoint(u), right)
+        parts = dispatch.binary(pairs.MATMUL, adjoint(u), right)
         scaled = elementwise.multiply(manipulation.expand_dims(inverse, -1), parts)
-        out = dispatch.binary("matmul", adjoint(vh), scaled)
+        out = dispatch.binary(pairs.MATMUL, adjoint(vh), scaled)
     rank = reduction.count_nonzero(elementwise.logical_not(small), axis=-1)
     if rows > columns and _all_equal(rank, columns):
-        gaps = elementwise.subtract(right, dispatch.binary("matmul", left, out))
+        gaps = elementwise.subtract(right, dispatch.binary(pairs.MATMUL, left, out))
         residuals = reduction.sum(_squared(gaps), axis=-2)
     else:
         residuals = constant(np.zeros((0,), s.dtype.numpy), s)
