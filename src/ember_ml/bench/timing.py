@@ -45,15 +45,17 @@ class Measure:
 
 
 def finish(result: Any) -> Any:
-    """Wait for engines that compute later."""
-    native = getattr(result, "native", result)
-    wait = getattr(native, "block_until_ready", None)
-    if wait is not None:
-        wait()
-    elif type(native).__module__.startswith("mlx"):
+    """Wait for engines that compute later; of several results for all at once."""
+    several = result if isinstance(result, tuple) else (result,)
+    natives = [getattr(one, "native", one) for one in several]
+    if hasattr(natives[0], "block_until_ready"):
+        import jax
+
+        jax.block_until_ready(natives)
+    elif type(natives[0]).__module__.startswith("mlx"):
         import mlx.core as mx
 
-        mx.eval(native)
+        mx.eval(natives)
     return result
 
 

@@ -15,15 +15,19 @@ from ember_ml.backend.jax.sequence import has_collectives
 __all__ = ["JaxCompiler"]
 
 
-def _committed(native: Any) -> Any:
-    """An array that is bound to its device, without a copy.
+def _alike(natives: Natives) -> Natives:
+    """Arrays that are all bound to their device, or none of them, without a copy.
 
     Arrays in memory of NumPy are bound, others are not, results are where an input was. JAX
     compiles a program for each mixture that it meets, which differ from call to call.
     """
-    if not isinstance(native, jax.Array) or native.committed:
-        return native
-    return jax.device_put(native, native.sharding)
+    bound = [getattr(native, "committed", None) for native in natives]
+    if True not in bound or False not in bound:
+        return natives
+    return [
+        jax.device_put(native, native.sharding) if own is False else native
+        for native, own in zip(natives, bound, strict=True)
+    ]
 
 
 class JaxCompiler(Compiler):
@@ -48,9 +52,9 @@ class JaxCompiler(Compiler):
 
         def choose(*natives: Any) -> list[Any]:
             # JAX gives arrays up before a gradient has read them.
-            if any(isinstance(native, Tracer) for native in natives):
+            if any([isinstance(native, Tracer) for native in natives]):
                 return kept(*natives)  # type: ignore[no-any-return]  # untyped
-            return run(*map(_committed, natives))  # type: ignore[no-any-return]  # untyped
+            return run(*_alike(natives))  # type: ignore[no-any-return]  # untyped
 
         return choose
 
