@@ -68,12 +68,14 @@ class Spec:
         "floating",
         "inexact",
         "kernels",
+        "mutable",
         "native_type",
         "pairs",
         "records",
         "settles",
         "weak",
         "whole",
+        "windows",
     )
 
     def __init__(self, backend: Backend, dtype: DType, device: str) -> None:
@@ -83,6 +85,8 @@ class Spec:
         self.native_type: Final[type] = backend.native_type
         self.settles: Final = backend.settles
         self.records: Final = backend.records
+        self.mutable: Final = backend.mutable
+        self.windows: Final = backend.windows
         # No constants: a trace may put its own in their place (mlx/checkpointing.py).
         self.kernels: dict[str, Entry] = {}
         self.whole: dict[str, Entry] = {}
@@ -100,6 +104,14 @@ class Spec:
     def with_dtype(self, dtype: DType) -> Spec:
         """The spec of the same backend and device with another dtype."""
         return self if dtype is self.dtype else self.backend.spec(dtype, self.device)
+
+    def kernel(self, name: str) -> Kernel:
+        """The settled kernel of an op, or of a step of one."""
+        try:
+            return self.kernels[name][0]
+        except KeyError:
+            found: Kernel = self.backend.entry(self, name)[0]
+            return found
 
     def pair(self, number: int) -> Settled:
         """The kernel of a two-operand op by its number, where `pairs` has none."""

@@ -11,10 +11,11 @@ from ember_ml.backend.contract import NativeArray
 from ember_ml.tensor import families
 from ember_ml.tensor.core import GradTensor, Tensor, blank, fill, like, new
 from ember_ml.tensor.families import Member
-from ember_ml.tensor.homes import TensorViewMut, home_of, layout_of, storage_of
+from ember_ml.tensor.homes import home_of, layout_of, storage_of
 from ember_ml.tensor.layout import Layout, contiguous, plan_of, strides_of
 from ember_ml.tensor.storage import Loan, Refusal, Storage, Window
 from ember_ml.tensor.views import is_traced, native_view
+from ember_ml.tensor.windows import TensorViewMut
 
 __all__ = ["alias", "clone", "detached", "shares_memory", "strides_and_offset"]
 

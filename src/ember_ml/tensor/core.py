@@ -97,7 +97,7 @@ class Tensor(Cell, Sharing[D, V, R]):
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return len(self.native.shape)
+        return self.native.ndim  # type: ignore[no-any-return]  # engines are untyped here
 
     @property
     def size(self) -> int:

@@ -1,7 +1,9 @@
-"""Where the memory of a tensor is: views as classes, storages, and windows on them.
+"""Where the memory of a tensor is: storages, and windows on them.
 
 A plain result has no home but itself. One whose memory is shared has a storage, a window on one,
 or a loan; `storage_of` makes a home where somebody needs one.
+
+This is a file of the compiled core: see ember_ml/compiled.py.
 """
 
 from __future__ import annotations
@@ -9,19 +11,16 @@ from __future__ import annotations
 from threading import Lock
 from typing import Any, Final
 
-import numpy as np
-
 from ember_ml.backend.contract import NativeArray
-from ember_ml.markers import D, R, V
+from ember_ml.tensor.cell import Cell
 from ember_ml.tensor.core import Tensor, new
 from ember_ml.tensor.families import Member
 from ember_ml.tensor.layout import Layout, contiguous
 from ember_ml.tensor.storage import Loan, Refusal, Storage, Window
+from ember_ml.tensor.windows import TensorView, TensorViewMut
 
 __all__ = [
     "CREATION",
-    "TensorView",
-    "TensorViewMut",
     "base_of",
     "home_of",
     "layout_of",
@@ -33,70 +32,7 @@ __all__ = [
 CREATION: Final = Lock()
 
 
-class TensorView(Tensor[D, V, R]):
-    """A window on the memory of a tensor, for reading: it shows what is written there later.
-
-    >>> from ember_ml.nn import tensor
-    >>> x = tensor.arange(4)
-    >>> window = x.slice((1, 3))
-    >>> x[1] = 7
-    >>> window.tolist()
-    [7, 2]
-    """
-
-    __slots__ = ()
-
-    @property
-    def native(self) -> NativeArray:
-        """The elements as an array of the engine, read now."""
-        return self._home.read()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The length of each axis."""
-        return self._home.layout.shape  # type: ignore[no-any-return]  # the home of a view is a Window
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self._home.layout.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self._home.layout.size  # type: ignore[no-any-return]  # as above
-
-    def numpy(self, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """The values as a NumPy array that cannot be written to, unless it is a copy."""
-        array = self._spec.backend.to_numpy(self.native, copy)
-        if array.flags.writeable and not copy:
-            array = array.view()
-            array.flags.writeable = False
-        return array
-
-    to_numpy = numpy
-
-
-class TensorViewMut(TensorView[D, V, R]):
-    """A window on the memory of a tensor, for reading and writing.
-
-    >>> from ember_ml.nn import tensor
-    >>> x = tensor.arange(4)
-    >>> x.slice_mut((1, 3))[:] = 0
-    >>> x.tolist()
-    [0, 0, 0, 3]
-    """
-
-    __slots__ = ()
-
-    def numpy(self, *, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """The values as a NumPy array, without a copy where memory allows."""
-        return self._spec.backend.to_numpy(self.native, copy)
-
-    to_numpy = numpy
-
-
-def home_of(x: Tensor) -> Any:
+def home_of(x: Any) -> Any:
     """What a tensor knows of its memory.
 
     None: it is alone. A list: weak references to engine's views of it, which have it as their
@@ -107,7 +43,7 @@ def home_of(x: Tensor) -> Any:
 
 def storage_of(x: Tensor) -> Storage:
     """The storage of a tensor; it comes into being here."""
-    home = getattr(x, "_home", None)
+    home: Any = getattr(x, "_home", None)
     if type(home) is Storage:
         return home
     while isinstance(home, Tensor):
@@ -166,11 +102,12 @@ def layout_of(x: Tensor) -> Layout:
 
 def view_on(x: Tensor, layout: Layout, writable: bool = True) -> Tensor:
     """A view of `x` by a layout."""
-    home = getattr(x, "_home", None)
+    cell: Cell = x  # type: ignore[assignment]  # as type checkers do not see
+    home: Any = getattr(x, "_home", None)
     if type(x) is TensorView or type(home) is Refusal:
         writable = False
     out = new(TensorViewMut if writable else TensorView)
-    out._spec = x._spec
+    out._spec = cell._spec
     if type(home) is Window:
         out._home = Window(home.storage, layout, home.base)
     else:

@@ -181,9 +181,9 @@ class Layout(NamedTuple):
 
     def indices(self) -> np.ndarray[Any, Any]:
         """The positions of the elements, in the shape of the view."""
-        out = np.full(self.shape, self.offset, dtype=np.int64)
+        out: Any = np.full(self.shape, self.offset, dtype=np.int64)
         for axis, (side, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
-            line = np.arange(side, dtype=np.int64) * stride
+            line: Any = np.arange(side, dtype=np.int64) * stride
             out += line.reshape(-1, *(1,) * (len(self.shape) - axis - 1))
         return out
 

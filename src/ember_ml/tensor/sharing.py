@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ember_ml.ops import axes
     from ember_ml.tensor import aliases, homes, indexing, iteration, views, writing
     from ember_ml.tensor.core import Tensor
-    from ember_ml.tensor.homes import TensorView, TensorViewMut
     from ember_ml.tensor.iteration import Element, ParallelIterator
     from ember_ml.tensor.storage import Storage
+    from ember_ml.tensor.windows import TensorView, TensorViewMut
 
 __all__ = ["Sharing"]
 

@@ -4,6 +4,8 @@
 through one is seen by all others. On NumPy and torch a view is mostly a plain tensor around the
 engine's view; where the engine has none (JAX, MLX, torch's reversed axes), where memory is borrowed
 (clones), and for `slice` and `slice_mut`, it is a TensorView: a window that reads when it is used.
+
+This is a file of the compiled core: see ember_ml/compiled.py.
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ from ember_ml.autodiff import tape
 from ember_ml.backend.contract import NativeArray
 from ember_ml.ops.explain import explain
 from ember_ml.tensor import families
-from ember_ml.tensor.core import GradTensor, Tensor, fill, new
+from ember_ml.tensor.cell import Cell, fill
+from ember_ml.tensor.core import GradTensor, Tensor, new
 from ember_ml.tensor.families import Member
 from ember_ml.tensor.homes import (
     CREATION,
-    TensorView,
-    TensorViewMut,
     base_of,
     home_of,
     layout_of,
@@ -28,6 +29,7 @@ from ember_ml.tensor.homes import (
 )
 from ember_ml.tensor.layout import arranged, contiguous, reshaped
 from ember_ml.tensor.storage import Loan, Refusal, Storage, Window, remember
+from ember_ml.tensor.windows import TensorView, TensorViewMut
 from ember_ml.tensor.writing import READ_ONLY, TRACED, require_writable
 
 __all__ = [
@@ -60,21 +62,22 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
         key = (key,)
     else:
         return None
-    home = getattr(x, "_home", None)
-    spec = x._spec
-    if type(x) is Tensor and spec.backend.mutable:
+    home: Any = getattr(x, "_home", None)
+    cell: Cell = x
+    spec = cell._spec
+    if type(x) is Tensor and spec.mutable:
         if not _is_open(x, home):
             return None
         try:
-            native = x.native[key]
+            native = cell.native[key]
             if type(native) is not spec.native_type:
-                native = x.native[(*key, ...)]  # NumPy gives a scalar for one element
+                native = cell.native[(*key, ...)]  # NumPy gives a scalar for one element
         except Exception:
             return None  # the long way finds out, and says what is wrong
         return native_view(x, native, home)
     if type(home) is Window:
         storage, layout, base = home.storage, home.layout, home.base
-        if type(storage.native) is not spec.native_type and spec.backend.mutable:
+        if type(storage.native) is not spec.native_type and spec.mutable:
             return None
     elif type(x) is GradTensor and spec.records:
         # Such a view is the result of an op, which the engine records: see `sliced`.
@@ -85,7 +88,7 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
         if type(native) is not spec.native_type:
             return None
         return tape.recorded("getitem", native, spec, (x,), (key,))
-    elif type(x) is not Tensor or not spec.backend.windows:
+    elif type(x) is not Tensor or not spec.windows:
         return None
     else:
         storage = home if type(home) is Storage else storage_of(x)
@@ -102,10 +105,11 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
 
 def quick_window(x: Tensor, items: tuple[Any, ...], writable: bool) -> Tensor | None:
     """A window by ints, slices and (start, stop[, step]); None where it takes a closer look."""
-    if type(x) is GradTensor or not x._spec.backend.windows:
+    cell: Cell = x
+    spec = cell._spec
+    if type(x) is GradTensor or not spec.windows:
         return None
-    home = getattr(x, "_home", None)
-    spec = x._spec
+    home: Any = getattr(x, "_home", None)
     if type(home) is Window:
         storage, layout, base = home.storage, home.layout, home.base
     else:
@@ -118,7 +122,7 @@ def quick_window(x: Tensor, items: tuple[Any, ...], writable: bool) -> Tensor | 
         return None
     if shown is None:
         return None  # the long way finds out, and says what is wrong
-    if writable:
+    if writable and home is not None and type(home) is not list and type(home) is not Storage:
         require_writable(x)
     out = new(TensorViewMut if writable else TensorView)
     out._spec = spec
@@ -130,16 +134,17 @@ def quick_reshape(x: Any, shape: Any) -> Tensor | None:
     """`x.reshape(shape)` for a tuple of ints; None where it takes a closer look."""
     if type(shape) is not tuple or not isinstance(x, Tensor):
         return None
-    home = getattr(x, "_home", None)
-    spec = x._spec
-    if spec.backend.mutable:
+    home: Any = getattr(x, "_home", None)
+    cell: Cell = x
+    spec = cell._spec
+    if spec.mutable:
         if type(x) is not Tensor or not _is_open(x, home):
             return None
         try:
-            native = spec.backend.entry(spec, "reshape")[0](x.native, shape)
+            native = spec.kernel("reshape")(cell.native, shape)
         except Exception:
             return None
-        if spec.backend.is_view(native, x.native):
+        if spec.backend.is_view(native, cell.native):
             return native_view(x, native, home)
         return fill(native, spec)
     for side in shape:
@@ -147,7 +152,7 @@ def quick_reshape(x: Any, shape: Any) -> Tensor | None:
             return None
     if type(home) is Window:
         known = home.layout
-    elif type(x) is Tensor and spec.backend.windows:
+    elif type(x) is Tensor and spec.windows:
         known = contiguous(x.shape)
     else:
         return None
@@ -186,27 +191,27 @@ def sliced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
 
 def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
     """The result of an op that only rearranges: a view, or a copy where no view describes it."""
-    backend = x._spec.backend
-    home = getattr(x, "_home", None)
-    if type(home) is Window and (
-        not backend.mutable or type(home.storage.native) is x._spec.native_type
-    ):
+    cell: Cell = x
+    spec = cell._spec
+    backend = spec.backend
+    home: Any = getattr(x, "_home", None)
+    if type(home) is Window and (not spec.mutable or type(home.storage.native) is spec.native_type):
         layout = arranged(home.layout, name, options)
         if layout is not None:
             return view_on(x, layout, writable=name != "broadcast_to")
     elif (
         type(x) is Tensor
-        and backend.windows
-        and (not backend.mutable or type(x.native) is x._spec.native_type)
+        and spec.windows
+        and (not spec.mutable or type(cell.native) is spec.native_type)
     ):
         if name == "flip" and backend.reverses:
             quick = quick_slice(x, _turning(x.ndim, options[0]))
             if quick is not None:
                 return quick
-        elif name == "flip" or (name in _ORDERS and not backend.mutable):
+        elif name == "flip" or (name in _ORDERS and not spec.mutable):
             return view_on(x, arranged(contiguous(x.shape), name, options))  # type: ignore[arg-type]  # these have a layout
         elif name in _ORDERS and _is_open(x, home):
-            return native_view(x, backend.entry(x._spec, name)[0](x.native, *options), home)
+            return native_view(x, spec.kernel(name)(cell.native, *options), home)
     from ember_ml.ops import dispatch
 
     if _is_apart(x):
@@ -236,7 +241,8 @@ def _turning(ndim: int, axes: tuple[int, ...]) -> tuple[slice, ...]:
 
 def native_view(x: Tensor, native: NativeArray, home: Any) -> Tensor:
     """A plain tensor around an engine's view of `x`; it is remembered, to move with its memory."""
-    out = fill(native, x._spec)
+    cell: Cell = x
+    out: Any = fill(native, cell._spec)
     if type(home) is Refusal:
         out._home = home
         if home.root is None:

@@ -22,9 +22,10 @@ from ember_ml.tensor import families
 from ember_ml.tensor.cell import Cell
 from ember_ml.tensor.core import GradTensor, Tensor
 from ember_ml.tensor.families import Member
-from ember_ml.tensor.homes import TensorView, TensorViewMut, home_of, layout_of, storage_of
+from ember_ml.tensor.homes import home_of, layout_of, storage_of
 from ember_ml.tensor.layout import contiguous
 from ember_ml.tensor.storage import Loan, Refusal, Storage, Window, is_held_alone
+from ember_ml.tensor.windows import TensorView, TensorViewMut
 
 __all__ = [
     "READ_ONLY",

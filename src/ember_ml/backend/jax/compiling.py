@@ -52,7 +52,7 @@ class JaxCompiler(Compiler):
 
         def choose(*natives: Any) -> list[Any]:
             # JAX gives arrays up before a gradient has read them.
-            if any([isinstance(native, Tracer) for native in natives]):
+            if any(isinstance(native, Tracer) for native in natives):
                 return kept(*natives)  # type: ignore[no-any-return]  # untyped
             return run(*_alike(natives))  # type: ignore[no-any-return]  # untyped
 

@@ -24,14 +24,29 @@ _HALF: Final = dtypes.bfloat16.numpy
 _MARK: Final = "_ember_borrowed"
 
 
+class _Marks:
+    """Whether there has ever been a mark: most programs have none, and need not look for it."""
+
+    __slots__ = ("made",)
+
+    def __init__(self) -> None:
+        self.made = False
+
+
+_MARKS: Final = _Marks()
+
+
 def borrow(native: NativeArray) -> NativeArray:
     """The same array, marked as memory that must not be written."""
+    _MARKS.made = True
     setattr(native.untyped_storage(), _MARK, True)
     return native
 
 
 def is_borrowed(native: NativeArray) -> bool:
     """True where the memory of an array is marked."""
+    if not _MARKS.made:
+        return False
     try:
         return hasattr(native.untyped_storage(), _MARK)
     except (NotImplementedError, RuntimeError):  # what transforms wrap has no storage
