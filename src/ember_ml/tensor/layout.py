@@ -2,6 +2,8 @@
 
 Layouts speak of the elements of a whole array in C order, however its engine stores them. All
 views of one array are layouts over it, and a view of a view is one layout again.
+
+This is a file of the compiled core: see ember_ml/compiled.py.
 """
 
 from __future__ import annotations
@@ -181,9 +183,9 @@ class Layout(NamedTuple):
 
     def indices(self) -> np.ndarray[Any, Any]:
         """The positions of the elements, in the shape of the view."""
-        out: Any = np.full(self.shape, self.offset, dtype=np.int64)
+        out: np.ndarray[Any, Any] = np.full(self.shape, self.offset, dtype=np.int64)
         for axis, (side, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
-            line: Any = np.arange(side, dtype=np.int64) * stride
+            line: np.ndarray[Any, Any] = np.arange(side, dtype=np.int64) * stride
             out += line.reshape(-1, *(1,) * (len(self.shape) - axis - 1))
         return out
 

@@ -63,7 +63,7 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
     else:
         return None
     home: Any = getattr(x, "_home", None)
-    cell: Cell = x
+    cell: Cell = x  # type: ignore[assignment]  # a Tensor is one, which type checkers do not see
     spec = cell._spec
     if type(x) is Tensor and spec.mutable:
         if not _is_open(x, home):
@@ -105,7 +105,7 @@ def quick_slice(x: Tensor, key: Any) -> Tensor | None:
 
 def quick_window(x: Tensor, items: tuple[Any, ...], writable: bool) -> Tensor | None:
     """A window by ints, slices and (start, stop[, step]); None where it takes a closer look."""
-    cell: Cell = x
+    cell: Cell = x  # type: ignore[assignment]  # as above
     spec = cell._spec
     if type(x) is GradTensor or not spec.windows:
         return None
@@ -135,7 +135,7 @@ def quick_reshape(x: Any, shape: Any) -> Tensor | None:
     if type(shape) is not tuple or not isinstance(x, Tensor):
         return None
     home: Any = getattr(x, "_home", None)
-    cell: Cell = x
+    cell: Cell = x  # type: ignore[assignment]  # as above
     spec = cell._spec
     if spec.mutable:
         if type(x) is not Tensor or not _is_open(x, home):
@@ -191,7 +191,7 @@ def sliced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
 
 def rearranged(name: str, x: Tensor, *options: Any) -> Tensor:
     """The result of an op that only rearranges: a view, or a copy where no view describes it."""
-    cell: Cell = x
+    cell: Cell = x  # type: ignore[assignment]  # as above
     spec = cell._spec
     backend = spec.backend
     home: Any = getattr(x, "_home", None)
@@ -241,8 +241,8 @@ def _turning(ndim: int, axes: tuple[int, ...]) -> tuple[slice, ...]:
 
 def native_view(x: Tensor, native: NativeArray, home: Any) -> Tensor:
     """A plain tensor around an engine's view of `x`; it is remembered, to move with its memory."""
-    cell: Cell = x
-    out: Any = fill(native, cell._spec)
+    cell: Cell = x  # type: ignore[assignment]  # as above
+    out: Tensor = fill(native, cell._spec)
     if type(home) is Refusal:
         out._home = home
         if home.root is None:
