@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import pickle
@@ -376,3 +377,27 @@ assert x.device == "cpu" and type(x.native) is type(jnp.ones(2)), type(x.native)
 assert (x + 1.0).tolist() == [2.0, 2.0]
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_arrays_bound_to_their_device_and_others_take_two_programs_at_most(engine: Any) -> None:
+    bound = engine.spec(dtypes.float32)
+    free = jnp.ones((3,), jnp.float32) * 2
+    held = jax.device_put(np.full((3,), 2.0, np.float32), jax.devices()[0])
+    assert (free.committed, held.committed) == (False, True)
+    x, y = ops.asarray(free), ops.asarray(held)
+    assert (x._spec, y._spec) == (bound, bound)
+    step = em.jit(lambda a, b, c: a * b + c)
+    step(x, x, x)
+    compiled: list[str] = []
+
+    def note(event: str, *_: Any, **__: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        for given in itertools.product((x, y), repeat=3):
+            assert step(*given).tolist() == [6.0, 6.0, 6.0]
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    assert len(compiled) == 1

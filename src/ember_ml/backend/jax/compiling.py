@@ -15,19 +15,37 @@ from ember_ml.backend.jax.sequence import has_collectives
 __all__ = ["JaxCompiler"]
 
 
-def _alike(natives: Natives) -> Natives:
-    """Arrays that are all bound to their device, or none of them, without a copy.
+class _Binding:
+    """The arguments of a program, bound to their device all of them, or none; without a copy.
 
     Arrays in memory of NumPy are bound, others are not, results are where an input was. JAX
     compiles a program for each mixture that it meets, which differ from call to call.
     """
-    bound = [getattr(native, "committed", None) for native in natives]
-    if True not in bound or False not in bound:
-        return natives
-    return [
-        jax.device_put(native, native.sharding) if own is False else native
-        for native, own in zip(natives, bound, strict=True)
-    ]
+
+    __slots__ = ("_last", "_twin")
+
+    def __init__(self) -> None:
+        # The last argument, which is the same in most calls (a key that is not used), and its
+        # twin: binding an array costs more than all else that a call of a small program takes.
+        self._last: Any = None
+        self._twin: Any = None
+
+    def alike(self, natives: Natives) -> Natives:
+        """The arguments as the program is to get them."""
+        states = [getattr(native, "committed", None) for native in natives]
+        if True not in states or False not in states:
+            return natives
+        bound = [
+            jax.device_put(native, native.sharding) if state is False else native
+            for native, state in zip(natives[:-1], states, strict=False)
+        ]
+        last = natives[-1]
+        if states[-1] is False:
+            if last is not self._last:
+                self._twin = jax.device_put(last, last.sharding)
+                self._last = last
+            last = self._twin
+        return [*bound, last]
 
 
 class JaxCompiler(Compiler):
@@ -49,12 +67,13 @@ class JaxCompiler(Compiler):
             return processes.SpreadProgram(program, donated, ranks, gradients)
         run: Any = jax.jit(jaxpr_as_fun(program), donate_argnums=donated)
         kept: Any = jax.jit(jaxpr_as_fun(program)) if donated else run
+        binding = _Binding()
 
         def choose(*natives: Any) -> list[Any]:
             # JAX gives arrays up before a gradient has read them.
             if any(isinstance(native, Tracer) for native in natives):
                 return kept(*natives)  # type: ignore[no-any-return]  # untyped
-            return run(*_alike(natives))  # type: ignore[no-any-return]  # untyped
+            return run(*binding.alike(natives))  # type: ignore[no-any-return]  # untyped
 
         return choose
 
