@@ -33,10 +33,12 @@ MODULES: Final = (
     "ember_ml.backend.pairs",
     "ember_ml.backend.spec",
     "ember_ml.tensor.cell",
+    "ember_ml.autodiff.nodes",
     "ember_ml.ops.dispatch",
     "ember_ml.tensor.layout",
     "ember_ml.tensor.homes",
     "ember_ml.tensor.views",
+    "ember_ml.autodiff.walk",
 )
 # Set before the first import of ember_ml; what is imported stays as it is.
 PURE: Final = os.environ.get("EMBER_ML_PURE", "") not in ("", "0")

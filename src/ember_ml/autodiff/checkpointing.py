@@ -247,7 +247,7 @@ class _Run:
     def _by_tape(self, tensors: list[Tensor]) -> Any:
         if (captured := tape.CAPTURED.get()) is not None:
             captured.take(tensors)
-        start = tape._next_order()
+        start = tape.next_order()
         since = writes.STATE.serial
         natives = [t.native for t in tensors]
         inner = self._leaves_of(tensors)
@@ -295,7 +295,7 @@ class _Run:
         create: bool,
     ) -> list[Tensor | None]:
         """The gradients of the arguments and of the nodes outside, from those of the results."""
-        start = tape._next_order()
+        start = tape.next_order()
         # Where it will be differentiated, they are connected already.
         inner = list(tensors) if create else self._leaves_of(tensors)
         leaves = tree.leaves(self._again(inner, recording=True))

@@ -119,7 +119,7 @@ class Captured:
     __slots__ = ("start", "tensors")
 
     def __init__(self) -> None:
-        self.start = tape._next_order()
+        self.start = tape.next_order()
         self.tensors: dict[int, Tensor] = {}
 
     def take(self, inputs: Iterable[Tensor | None]) -> None:

@@ -69,17 +69,13 @@ def _retains(x: GradTensor) -> bool:
 
 def retain(x: GradTensor) -> None:
     """See GradTensor.retain_grad."""
-    from ember_ml.autodiff.tape import Kept, KeptPart, Part
-
     if x.is_leaf or _retains(x):
         return
     if x._spec.backend.records:
         x.native.retain_grad()
         return
-    node: Any = x._node
-    kept: Any = KeptPart if isinstance(node, Part) else Kept
-    node.__class__ = kept
-    node.grad = None
+    x._node.keeps = True
+    x._node.grad = None
 
 
 def require(x: Tensor, mode: bool) -> Tensor:

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary, finalize, ref
 import numpy as np
 
 from ember_ml import dtypes
-from ember_ml.autodiff import backward, tape
+from ember_ml.autodiff import backward, pulls, tape
 from ember_ml.autodiff.tape import Leaf, Node, Rule
 from ember_ml.backend import aligned, selection, writes
 from ember_ml.errors import EmberError
@@ -163,7 +163,7 @@ class Keeper:
         moved = _Moved(rule, tuple(away), options, out_away)
         molds = (None,) * len(kept)
         shape = tuple([()] * len(result)) if type(result) is tuple else ()
-        node = Node(_fetching(rule.name), parents, molds, specs, (moved,), shape, result)
+        node = _Fetching(_fetching(rule.name), parents, molds, specs, (moved,), shape, result)
         moved.node = ref(node)
         return node
 
@@ -327,6 +327,12 @@ class _Moved:
         self.node: Any = None
 
 
+class _Fetching(Node):
+    """A node whose values are elsewhere; what it holds instead knows it, without holding it."""
+
+    __slots__ = ("__weakref__",)
+
+
 @cache
 def _fetching(name: str) -> Rule:
     """The rule of a node whose values are elsewhere."""
@@ -349,7 +355,7 @@ def _pull(
         whole = node
     else:
         whole = Node(moved.rule, node.parents, kept, *facts[:4])
-    parts = backward._parts(whole, moved.rule, g, list(needs), create)
+    parts = pulls.parts(whole, moved.rule, g, list(needs), create)
     if not create:
         backward.settle([part for _, part in parts])
     found: list[Tensor | None] = [None] * len(needs)

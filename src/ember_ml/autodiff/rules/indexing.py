@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ember_ml import dtypes, ops
-from ember_ml.autodiff.backward import Mold
+from ember_ml.autodiff.pulls import Mold
 from ember_ml.autodiff.rules.shapes import summed_to
 from ember_ml.autodiff.rules.table import rule
 from ember_ml.autodiff.tape import recorded

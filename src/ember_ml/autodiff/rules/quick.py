@@ -27,7 +27,7 @@ __all__: list[str] = []
 
 
 def _shortcut(name: str, *pulls: Pull) -> None:
-    RULES[name] = RULES[name]._replace(quick=pulls)
+    RULES[name] = RULES[name].shortened(pulls)
 
 
 def _summed(xp: Any, g: Any, shape: tuple[int, ...]) -> Any:

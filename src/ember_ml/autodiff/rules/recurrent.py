@@ -56,7 +56,7 @@ def _differentiable(
     g: list[Tensor | None], operands: tuple[Any, ...], kind: str
 ) -> list[Tensor | None]:
     """By the steps one after the other on the tape, whose rules can be differentiated."""
-    start = tape._next_order()
+    start = tape.next_order()
     with tape.set_grad_enabled(True):
         results = portable.recurrent(_OPS, *operands, kind, False)[:3]
     seeds = {
