@@ -13,14 +13,18 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from ember_ml import compiled
+from ember_ml import compiled, ops
+from ember_ml.autodiff.nodes import Node, Part, Rule, alias, leaf
+from ember_ml.backend.spec import Settled
 from ember_ml.cli import status
+from ember_ml.tensor.cell import fill, fill_grad
 
 ROOT = Path(__file__).parents[1]
 # Python itself makes the methods of a native class's operators, with a text of its own.
@@ -237,3 +241,24 @@ class TestHook:
         monkeypatch.setenv("EMBER_ML_BUILD", "fast")
         with pytest.raises(ValueError, match="'fast'; it takes 'pure' or 'compiled'"):
             self.initialized(hook())
+
+
+def test_objects_of_the_core_free_what_they_were_given() -> None:
+    spec = ops.zeros(2)._spec
+    held = [object()]
+    makers: list[Callable[[], object]] = [
+        lambda: Settled(held.pop, spec),
+        lambda: Rule("op", (held,), held, True, True, (held,)),
+        lambda: Node(None, (held,), (held,), (held,), (held,), held, held),
+        lambda: Part(None, (held,), (held,), (held,), (held,), held, held),
+        lambda: alias(held, spec),
+        lambda: leaf(held, spec),
+        lambda: fill(held, spec),
+        lambda: fill_grad(held, spec),
+    ]
+    for make in makers:
+        make()
+        before = sys.getrefcount(held)
+        for _ in range(10):
+            make()
+        assert sys.getrefcount(held) == before, make

@@ -401,3 +401,9 @@ def test_arrays_bound_to_their_device_and_others_take_two_programs_at_most(engin
     finally:
         jax.monitoring.unregister_event_duration_listener(note)
     assert len(compiled) == 1
+
+
+@pytest.mark.parametrize("size", [4, 1 << 18])
+def test_arrays_of_any_size_are_of_one_kind(size: int) -> None:
+    made = [ops.asarray(aligned(size)), ops.asarray(np.ones(size), copy=True), ops.ones(size)]
+    assert [x.native.committed for x in made] == [False] * 3

@@ -177,6 +177,7 @@ class Node:
         return self.facts[4]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Leaf(Node):
     """Where a graph begins: a tensor that the user made, and its gradient."""
 
@@ -193,6 +194,8 @@ class Leaf(Node):
             LEAVES.made = True
 
 
+# As its base: else mypyc calls __init__ twice, and never frees what the first call took.
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Part(Node):
     """One of several results of an op; `options` has its place among them."""
 

@@ -42,7 +42,14 @@ def share(array: np.ndarray[Any, Any], device: Any) -> NativeArray | None:
 def take(array: np.ndarray[Any, Any], device: Any) -> NativeArray:
     """A JAX array of an aligned NumPy array, which nobody may write to who does not mean JAX."""
     # In half the time of jax.device_put, which takes memory as it is as well.
-    return jax.make_array_from_callback(array.shape, _sharding(device), lambda _: array)
+    sharding = _sharding(device)
+    made = jax.make_array_from_callback(array.shape, sharding, lambda _: array)
+    if device != jax.local_devices()[0]:
+        return made
+    # Bound to its device by this, other than what JAX itself makes: a program with arguments of
+    # both kinds would be compiled anew, or all of them bound at each call (compiling.py).
+    ordinary: Any = type(made)
+    return ordinary(made.aval, sharding, [made], committed=False, _skip_checks=True)
 
 
 @cache
