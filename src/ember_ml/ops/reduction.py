@@ -9,6 +9,7 @@ from ember_ml import dtypes
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import dispatch, manipulation, reducing
 from ember_ml.ops.axes import axes_of, axis_of, integer_of
+from ember_ml.ops.dispatch import reduce
 from ember_ml.ops.registry import ANY, BOOLEAN, FLOATING, NUMERIC, REAL, REAL_FLOATING, op
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
@@ -39,7 +40,7 @@ def all(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tenso
     >>> all([[True, False], [True, True]], axis=0).tolist()
     [True, False]
     """
-    return dispatch.reduce("all", x, axis, keepdims)
+    return reduce("all", x, axis, keepdims)
 
 
 @op(accepts=ANY, lift="bool", result="bool")
@@ -50,7 +51,7 @@ def any(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tenso
     >>> any([[True, False], [False, False]], axis=0).tolist()
     [True, False]
     """
-    return dispatch.reduce("any", x, axis, keepdims)
+    return reduce("any", x, axis, keepdims)
 
 
 @op(accepts=ANY, result="index")
@@ -61,7 +62,7 @@ def count_nonzero(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False
     >>> count_nonzero([0, 3, 4]).item()
     2
     """
-    return dispatch.reduce("count_nonzero", x, axis, keepdims)
+    return reduce("count_nonzero", x, axis, keepdims)
 
 
 @op(accepts=REAL | BOOLEAN)
@@ -72,7 +73,7 @@ def max(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tenso
     >>> max([[1, 5], [3, 2]], axis=0).tolist()
     [3, 5]
     """
-    return dispatch.reduce("max", x, axis, keepdims)
+    return reduce("max", x, axis, keepdims)
 
 
 @op(accepts=REAL | BOOLEAN)
@@ -83,7 +84,7 @@ def min(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tenso
     >>> min([[1, 5], [3, 2]], axis=0).tolist()
     [1, 2]
     """
-    return dispatch.reduce("min", x, axis, keepdims)
+    return reduce("min", x, axis, keepdims)
 
 
 @op(accepts=ANY, lift="sum")
@@ -97,7 +98,7 @@ def sum(
     [4, 6]
     """
     if dtype is None:
-        return dispatch.reduce("sum", x, axis, keepdims)
+        return reduce("sum", x, axis, keepdims)
     return _in_dtype("sum", x, axis, dtype, keepdims)
 
 
@@ -112,13 +113,13 @@ def prod(
     [3, 8]
     """
     if dtype is None:
-        return dispatch.reduce("prod", x, axis, keepdims)
+        return reduce("prod", x, axis, keepdims)
     return _in_dtype("prod", x, axis, dtype, keepdims)
 
 
 def _in_dtype(name: str, x: TensorLike, axis: Axis, dtype: DTypeLike, keepdims: bool) -> Tensor:
     wanted = dtypes.to_dtype(dtype)
-    out = dispatch.reduce(name, convert.cast(convert.to_tensor(x), wanted), axis, keepdims)
+    out = reduce(name, convert.cast(convert.to_tensor(x), wanted), axis, keepdims)
     return convert.cast(out, wanted)
 
 
@@ -130,7 +131,7 @@ def mean(x: TensorLike, /, *, axis: Axis = None, keepdims: bool = False) -> Tens
     >>> mean([1, 3]).item()
     2.0
     """
-    return dispatch.reduce("mean", x, axis, keepdims)
+    return reduce("mean", x, axis, keepdims)
 
 
 @op(accepts=REAL_FLOATING, lift="float")

@@ -11,6 +11,7 @@ from ember_ml.backend import pairs
 from ember_ml.errors import AxisError, ShapeError
 from ember_ml.ops import dispatch, elementwise, manipulation, reduction, typed
 from ember_ml.ops.axes import axes_of, axis_of, broadcast, integer_of
+from ember_ml.ops.dispatch import binary
 from ember_ml.ops.linearalg.matrices import matrix_of
 from ember_ml.ops.registry import NUMERIC, op
 from ember_ml.tensor import convert, views
@@ -41,7 +42,7 @@ def matmul(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> matmul([[1, 2], [3, 4]], [1, 1]).tolist()
     [3, 7]
     """
-    return dispatch.binary(pairs.MATMUL, x1, x2)
+    return binary(pairs.MATMUL, x1, x2)
 
 
 @op()
@@ -82,7 +83,7 @@ def tensordot(
     columns = tuple(b.shape[j] for j in rest_b)
     left = manipulation.permute_dims(a, (*rest_a, *first))
     right = manipulation.permute_dims(b, (*second, *rest_b))
-    product = dispatch.binary(
+    product = binary(
         pairs.MATMUL,
         manipulation.reshape(left, (math.prod(rows), inner)),
         manipulation.reshape(right, (inner, math.prod(columns))),
