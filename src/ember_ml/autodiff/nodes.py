@@ -13,10 +13,10 @@ from typing import Any, Final
 from ember_ml.backend import writes
 from ember_ml.backend.spec import NativeArray, Spec
 from ember_ml.compiled import mypyc_attr
-from ember_ml.tensor.core import GradTensor, Tensor
+from ember_ml.tensor.core import GradTensor, Tensor  # first: it sets `blank`
 
 # isort: split
-from ember_ml.tensor.cell import Cell, blank, blank_grad, fill, fill_grad  # after core, as above
+from ember_ml.tensor.cell import Cell, blank, blank_grad, fill, fill_grad
 
 __all__ = [
     "BLOCKS",
