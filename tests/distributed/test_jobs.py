@@ -29,8 +29,12 @@ def _values(scale: float) -> dict[str, Any]:
 def _stuck() -> None:
     if os.environ["RANK"] == "1":
         sys.stdout.write("one is here\n")
-        # A child in the same group, which must go with it.
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "marked-child"])
+        # A child in the same group, which must go with it. What it says at its end would come
+        # between the letters of ours.
+        subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(600)", "marked-child"],
+            stderr=subprocess.DEVNULL,
+        )
         time.sleep(600)
 
 
