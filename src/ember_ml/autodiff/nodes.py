@@ -212,22 +212,18 @@ def constant(x: Any) -> Tensor:
     return fill(backend.detach(x.native), spec) if backend.gradients.transforms else x
 
 
-def alias(native: NativeArray, spec: Spec) -> Tensor:
-    """A leaf that nobody sees but who differentiates by it."""
-    out = blank_grad()
-    out.native = native
-    out._spec = spec
-    out._node = Leaf(True)
-    return out  # type: ignore[return-value]  # a GradTensor, which Cell cannot name
-
-
-def leaf(native: NativeArray, spec: Spec) -> Tensor:
+def leaf(native: NativeArray, spec: Spec, hidden: bool = False) -> Tensor:
     """A GradTensor around a native array, in which gradients end."""
     out = blank_grad()
     out.native = native
     out._spec = spec
-    out._node = Leaf()
-    return out  # type: ignore[return-value]  # as above
+    out._node = Leaf(hidden)
+    return out  # type: ignore[return-value]  # a GradTensor, which Cell cannot name
+
+
+def alias(native: NativeArray, spec: Spec) -> Tensor:
+    """A leaf that nobody sees but who differentiates by it."""
+    return leaf(native, spec, True)
 
 
 def _as_torch_says(native: NativeArray, spec: Spec) -> Tensor:

@@ -102,7 +102,7 @@ def layout_of(x: Tensor) -> Layout:
 
 def view_on(x: Tensor, layout: Layout, writable: bool = True) -> Tensor:
     """A view of `x` by a layout."""
-    cell: Cell = x  # type: ignore[assignment]  # as type checkers do not see
+    cell: Cell = x  # type: ignore[assignment]  # it is one, which type checkers do not see
     home: Any = getattr(x, "_home", None)
     if type(x) is TensorView or type(home) is Refusal:
         writable = False

@@ -25,11 +25,7 @@ def cleared(mask: Tensor, g: Tensor) -> Tensor:
 def _chosen(mask: Tensor, like: Tensor, a: object, b: object) -> Tensor:
     """The short way to `where`, for tensors of one backend that need no gradients."""
     spec = like._spec
-    try:
-        kernel, _ = spec.kernels["where"]
-    except KeyError:
-        kernel, _ = spec.backend.entry(spec, "where")
-    native = kernel(mask.native, a, b)
+    native = spec.kernel("where")(mask.native, a, b)
     if type(native) is not spec.native_type:
         native = spec.backend.settle_native(native, spec)
     return fill(native, spec)

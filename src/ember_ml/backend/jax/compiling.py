@@ -18,8 +18,9 @@ __all__ = ["JaxCompiler"]
 class _Binding:
     """The arguments of a program, bound to their device all of them, or none; without a copy.
 
-    Arrays in memory of NumPy are bound, others are not, results are where an input was. JAX
-    compiles a program for each mixture that it meets, which differ from call to call.
+    What came by DLPack or was moved to a device is bound, others are not, results are where an
+    input was. JAX compiles a program for each mixture that it meets, which differ from call to
+    call.
     """
 
     __slots__ = ("_last", "_twin")
@@ -37,7 +38,7 @@ class _Binding:
             return natives
         bound = [
             jax.device_put(native, native.sharding) if state is False else native
-            for native, state in zip(natives[:-1], states, strict=False)
+            for native, state in zip(natives[:-1], states[:-1], strict=True)
         ]
         last = natives[-1]
         if states[-1] is False:
