@@ -66,7 +66,8 @@ def keys(
 
 def _key(source: Source, spec: Spec, peek: bool) -> NativeArray:
     if isinstance(source, KeyStream):
-        folded = key_ops.fold_in(source.key, source.next_call())
+        number = source.next_call()
+        folded = key_ops.fold_in(source.key, number)
         if _LANE.get():
             folded = key_ops.fold_in(folded, _LANE.get())
         return folded.to_backend(spec.backend.name).native

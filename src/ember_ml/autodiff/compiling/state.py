@@ -85,6 +85,8 @@ class Root:
         self._saved = (type(holder), holder.native, homes.home_of(holder))
         holder.native, holder._home = native, None
         if self.leaf:
+            if grad is not None and self.spec.records and not native.is_leaf:
+                native.retain_grad()  # run again for its gradient, it is no leaf, and carries none
             set_grad(holder, None if grad is None else fill(grad, self.spec))
 
     def restore(self) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from ember_ml import tree
-from ember_ml.backend.contract import Backend
+from ember_ml.backend.contract import Backend, NativeArray
 from ember_ml.errors import AxisError, DomainError, ShapeError
-from ember_ml.ops import dispatch, manipulation
+from ember_ml.ops import dispatch, manipulation, reduction
 from ember_ml.ops.axes import broadcast, integer_of
+from ember_ml.ops.control.counting import largest, settle
 from ember_ml.ops.control.scanning import map_fn
 from ember_ml.ops.control.trees import (
     Branch,
@@ -28,8 +29,9 @@ from ember_ml.ops.control.trees import (
     wrapped,
     zeros,
 )
+from ember_ml.ops.random import replay
 from ember_ml.ops.registry import op
-from ember_ml.tensor.core import Tensor
+from ember_ml.tensor.core import Tensor, fill
 from ember_ml.tree import Structure, Tree
 
 __all__ = ["vectorize", "vmap"]
@@ -83,11 +85,22 @@ def _batched(
 
     branch = Branch("vmap", "fn", call, tensors, structure, backend)
     found = None
+    draws, moved_by = replay.Count(), list[NativeArray]()
     if not is_taped(tensors):
-        found = backend.control.batch(branch, [t.native for t in tensors], axes, size)
+        # What the examples draw from goes on by the most that one of them takes, below.
+        def run(*natives: NativeArray) -> list[NativeArray]:
+            with draws:
+                out = branch(*natives)
+            traced = [calls for calls in draws.calls.values() if isinstance(calls, Tensor)]
+            return [*out, *[calls.native for calls in traced]]
+
+        found = backend.control.batch(run, [t.native for t in tensors], axes, size)
+        if found is not None:
+            found, moved_by = found[: len(branch.results)], found[len(branch.results) :]
     # Rules of ops for batches are not all right: a wrong shape gives some of those away.
     if (
         found is None
+        or draws.approximate
         or is_taped(branch.results)
         or any(
             tuple(native.shape) != (size, *t.shape)
@@ -97,11 +110,21 @@ def _batched(
         stacked = _loop(branch, tensors, axes, size, backend)
     else:
         stacked = wrapped(found, branch.results)
+        _settle(draws, moved_by)
     places = tree.spread(out_axes, branch.structure, "ops.vmap: out_axes", "result")
     paths = tree.paths(branch.structure, "result")
     apart = [owned(t, tensors) for t in stacked]
     moved = [_placed(*each, size) for each in zip(apart, places, paths, strict=True)]
     return tree.unflatten(branch.structure, moved)
+
+
+def _settle(draws: replay.Count, moved_by: Sequence[NativeArray]) -> None:
+    """Let sources go on from a batch, whose examples all drew from where they stood."""
+    each = iter(moved_by)
+    for source, calls in draws.calls.items():
+        if isinstance(calls, Tensor):
+            draws.calls[source] = reduction.max(fill(next(each), calls._spec))
+    draws.settle()
 
 
 def _loop(
@@ -115,7 +138,9 @@ def _loop(
     rows = Rows("vmap", size, backend)
     if not size:  # the results of an example of zeros tell dtypes and shapes
         example = [_example(t, axis) for t, axis in zip(tensors, axes, strict=True)]
-        rows.add_flat(branch.run(example), branch.structure)
+        with replay.Count() as once:
+            rows.add_flat(branch.run(example), branch.structure)
+        once.settle()
         return rows.columns()
     fronts: list[Tensor | None] = []
     for t, axis in zip(tensors, axes, strict=True):
@@ -124,11 +149,18 @@ def _loop(
     if type(size) is not int:  # one that varies, in a function that is exported
         return _mapped(branch, tensors, fronts)
     columns: list[Any] = [None if front is None else rows_of(front) for front in fronts]
+    runs: list[replay.Count] = []
     for i in range(size):
         row = [
             t if column is None else column[i] for t, column in zip(tensors, columns, strict=True)
         ]
-        rows.add_flat(branch.run(row), branch.structure)
+        # Every example draws the same numbers, as where the engine runs all at once.
+        with replay.Count() as draws:
+            rows.add_flat(branch.run(row), branch.structure)
+        if draws.calls:
+            runs.append(draws)
+    if runs:
+        settle(runs, largest)
     return rows.columns()
 
 

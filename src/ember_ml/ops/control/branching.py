@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ember_ml import dtypes, tree
+from ember_ml.autodiff.tape import is_grad_enabled
+from ember_ml.backend.contract import Backend, NativeArray
 from ember_ml.errors import DomainError, DTypeError, OutOfBoundsError, ShapeError
 from ember_ml.ops import elementwise
+from ember_ml.ops.control.counting import Counts, HostedError, counted, settle
 from ember_ml.ops.control.trees import (
     Branch,
     backend_of,
@@ -18,12 +21,16 @@ from ember_ml.ops.control.trees import (
     tensors_of,
     wrapped,
 )
+from ember_ml.ops.random import replay
 from ember_ml.ops.registry import op
 from ember_ml.ops.searching import where
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.tree import Tree
 from ember_ml.typing import TensorLike
+
+if TYPE_CHECKING:
+    from ember_ml.backend.control import Function, Natives
 
 __all__ = ["cond", "switch"]
 
@@ -55,30 +62,77 @@ def cond(
     second = Branch("cond", "false_fn", false_fn, tensors, structure, backend)
     second.like(first)
     calls = [first, second]
-    natives = [t.native for t in tensors]
-    found = None if is_taped(tensors) else backend.control.cond(chosen, first, second, natives)
-    out: T = _joined(found, lambda: [fill(chosen, backend.spec_of(chosen))], calls, tensors)
+
+    def engine(functions: Sequence[Function], natives: Natives) -> list[NativeArray]:
+        return backend.control.cond(chosen, functions[0], functions[1], natives)
+
+    out: T = _joined(
+        engine, lambda: [fill(chosen, backend.spec_of(chosen))], calls, tensors, backend
+    )
     return out
 
 
 def _joined(
-    natives: Sequence[Any] | None,
+    engine: Callable[[Sequence[Function], Natives], list[NativeArray]],
     chosen: Callable[[], Sequence[Tensor]],
     branches: Sequence[Branch],
     tensors: Sequence[Tensor],
+    backend: Backend,
 ) -> Tree:
-    """Native results as the tree that the branches gave.
+    """What the engine's own branch gives, as the tree that the branches gave.
 
     Where our tape records what goes in, or what a branch closes over, all branches run on it; the
     first whose condition holds is chosen, or the last.
     """
     first = branches[0]
-    if natives is not None and not is_taped(*(branch.results for branch in branches)):
-        return tree.unflatten(first.structure, wrapped(natives, first.results))
-    *others, found = [branch.run(tensors) for branch in branches]
-    for condition, results in zip(reversed(chosen()), reversed(others), strict=True):
-        found = [where(condition, a, b) for a, b in zip(results, found, strict=True)]
-    return tree.unflatten(first.structure, found)
+    natives = [t.native for t in tensors]
+
+    def select(values: Sequence[Any]) -> Any:
+        *others, found = values
+        for condition, value in zip(reversed(chosen()), reversed(others), strict=True):
+            found = where(condition, value, found)
+        return found
+
+    def run(counts: Counts) -> list[NativeArray] | None:
+        if counts.returned and backend.records and any(map(_needs_gradient, branches)):
+            return None  # torch has no gradient of a branch that gives integers
+        each = [counts.branch(one, place) for place, one in enumerate(branches)]
+        made = engine(each, [*counts.natives, *natives])
+        if is_taped(*(branch.results for branch in branches)):
+            return None
+        return counts.settle_branches(made, select)
+
+    if not is_taped(tensors):
+        try:
+            out = counted(first.name, backend, run)
+        except HostedError:  # numbers that are constants of the trace, as anywhere in it
+            runs = [replay.Count() for _ in branches]
+            out = engine([_held(*pair) for pair in zip(branches, runs, strict=True)], natives)
+            settle(runs, select)
+            replay.approximate()
+        if out is not None and not is_taped(*(branch.results for branch in branches)):
+            return tree.unflatten(first.structure, wrapped(out, first.results))
+    runs = [replay.Count() for _ in branches]
+    each: list[list[Tensor]] = []
+    for branch, draws in zip(branches, runs, strict=True):
+        with draws:
+            each.append(branch.run(tensors))
+    settle(runs, select)
+    return tree.unflatten(first.structure, [select(results) for results in zip(*each, strict=True)])
+
+
+def _needs_gradient(branch: Branch) -> bool:
+    return is_grad_enabled() and any(type(t) is GradTensor for t in branch.results)
+
+
+def _held(branch: Branch, draws: replay.Count) -> Function:
+    """A branch whose draws begin where those of the others do."""
+
+    def run(*natives: NativeArray) -> list[NativeArray]:
+        with draws:
+            return branch(*natives)
+
+    return run
 
 
 @op(standard=False)
@@ -116,11 +170,12 @@ def switch(index: TensorLike, branches: Sequence[Callable[..., T]], /, *operands
     for call in calls[1:]:
         call.like(calls[0])
     place = convert.cast(given, dtypes.int64)
-    natives = [t.native for t in tensors]
-    found = None if is_taped(tensors) else backend.control.switch(place.native, calls, natives)
+
+    def engine(functions: Sequence[Function], natives: Natives) -> list[NativeArray]:
+        return backend.control.switch(place.native, functions, natives)
 
     def chosen() -> list[Tensor]:
         return [elementwise.less_equal(place, i) for i in range(len(calls) - 1)]
 
-    out: T = _joined(found, chosen, calls, tensors)
+    out: T = _joined(engine, chosen, calls, tensors, backend)
     return out

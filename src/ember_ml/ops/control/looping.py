@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.backend.control import uncounted
-from ember_ml.errors import DTypeError, GradientError, ShapeError
+from ember_ml.errors import DTypeError, GradientError, ShapeError, TraceError
+from ember_ml.ops.control.counting import Counts, HostedError, counted
 from ember_ml.ops.control.trees import Carry, Taped, backend_of, is_taped, predicate, tensor_of
+from ember_ml.ops.random import replay
 from ember_ml.ops.registry import op
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
@@ -45,9 +47,11 @@ def _repeat(
     backend, name = carry.backend, carry.name
     state = carry.first
     while True:
-        goes_on = predicate(name, cond_fn(carry.tree(state)), backend)
+        with replay.Count() as draws:
+            goes_on = predicate(name, cond_fn(carry.tree(state)), backend)
         if not isinstance(goes_on, bool):
             return _traced(carry, state, cond_fn, body_fn)
+        draws.settle()
         if not goes_on:
             return state
         state = carry.accept(body_fn(carry.tree(state)), "body_fn")
@@ -63,26 +67,41 @@ def _traced(
     backend, name = carry.backend, carry.name
     results: list[Tensor] = []
 
-    def goes_on(*natives: NativeArray) -> list[NativeArray]:
-        found = predicate(name, cond_fn(carry.tree(carry.wrapped(natives, results))), backend)
-        if isinstance(found, bool):
-            found = backend.full((), found, backend.spec(dtypes.bool))
-        return [found]
+    def run(counts: Counts) -> list[NativeArray]:
+        known = len(counts)
 
-    def body(*natives: NativeArray) -> list[NativeArray]:
-        tensors = carry.wrapped(natives, results)
-        results[:] = carry.accept(body_fn(carry.tree(tensors)), "body_fn")
-        if is_taped(results):
-            raise Taped
-        return [t.native for t in results]
+        def goes_on(*natives: NativeArray) -> list[NativeArray]:
+            with counts.asking(natives[:known]):
+                inner = carry.tree(carry.wrapped(natives[known:], results))
+                found = predicate(name, cond_fn(inner), backend)
+            if isinstance(found, bool):
+                found = backend.full((), found, backend.spec(dtypes.bool))
+            return [found]
+
+        def body(*natives: NativeArray) -> list[NativeArray]:
+            with counts.within(natives[:known]) as after:
+                tensors = carry.wrapped(natives[known:], results)
+                results[:] = carry.accept(body_fn(carry.tree(tensors)), "body_fn")
+            if is_taped(results):
+                raise Taped
+            return [*after, *[t.native for t in results]]
+
+        natives = [*counts.natives, *[t.native for t in state]]
+        last = backend.control.while_loop(goes_on, body, natives, name)
+        counts.settle(last[:known], None)
+        return last[known:]
 
     if is_taped(state):
         raise GradientError(uncounted(name))
-    natives = [t.native for t in state]
     try:
-        found = backend.control.while_loop(goes_on, body, natives, name)
+        found = counted(name, backend, run)
     except Taped:
         raise GradientError(uncounted(name)) from None
+    except HostedError as error:
+        raise TraceError(
+            f"{error} would give the same random numbers in every step of a loop that is traced; "
+            f"use em.jit, or put a key into the carry and split it in each step"
+        ) from None
     return carry.wrapped(found, results)
 
 
@@ -140,28 +159,42 @@ def _in_the_engine(
         i, *inner = state
         return [i + 1, *carry.accept(body_fn(i, carry.tree(inner)), "body_fn")], []
 
-    def body(state: Natives, row: Natives) -> tuple[list[NativeArray], list[NativeArray]]:
-        inner = carry.wrapped(state[1:], carry.first)
-        new, _ = step([fill(state[0], index._spec), *inner], [])
-        if is_taped(new):
-            raise Taped
-        return [t.native for t in new], []
+    def run(counts: Counts) -> list[NativeArray]:
+        return looped(counts, natives)
 
-    def run(
+    def looped(counts: Counts, first: Natives) -> list[NativeArray]:
+        known = len(counts)
+
+        def body(state: Natives, row: Natives) -> tuple[list[NativeArray], list[NativeArray]]:
+            i, *inner = state[known:]
+            with counts.within(state[:known]) as after:
+                given = carry.wrapped(inner, carry.first)
+                new, _ = step([fill(i, index._spec), *given], [])
+            if is_taped(new):
+                raise Taped
+            return [*after, *[t.native for t in new]], []
+
+        given = [*counts.natives, *first]
+        last, _ = control.scan(body, given, [], count, reverse=False, unroll=1)
+        counts.settle(last[:known], count)
+        return last[known:]
+
+    def staged(
         first: Natives, rows: Natives
     ) -> tuple[list[NativeArray], list[NativeArray], list[Spec]]:
-        last, _ = control.scan(body, list(first), [], count, reverse=False, unroll=1)
-        return last, [], []
+        # Counts of nothing: no draws come to here.
+        return looped(Counts(carry.name, carry.backend), first), [], []
 
     first = [index, *carry.first]
-    found = engine_calls.record(carry.backend, engine_calls.Loop(first, [], count, step, run))
+    natives = [t.native for t in first]
+    found = engine_calls.record(carry.backend, engine_calls.Loop(first, [], count, step, staged))
     if found is not None:
         return found[0][1:]
     if is_taped(carry.first):
         return None
     try:
-        last, _, _ = run([t.native for t in first], [])
-    except Taped:
+        last = counted(carry.name, carry.backend, run)
+    except (Taped, HostedError):
         return None
     return carry.wrapped(last[1:], carry.first)
 

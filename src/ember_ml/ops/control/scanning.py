@@ -10,6 +10,7 @@ from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.errors import DomainError, ShapeError
 from ember_ml.ops import manipulation
 from ember_ml.ops.axes import axis_of, integer_of
+from ember_ml.ops.control.counting import Counts, HostedError, counted
 from ember_ml.ops.control.trees import (
     Carry,
     Rows,
@@ -84,14 +85,14 @@ def _scan(
     count = _length(name, tensors, structure, length)
     steps = _Steps(name, fn, carry, tensors, structure)
     natives = [t.native for t in (*carry.first, *tensors)]
-    if backend.control.loops(natives, count):
+    if count and backend.control.loops(natives, count):
         found = steps.recorded(count, reverse, unroll)
         if found is not None:
             return found
         if not is_taped(carry.first, tensors):
             try:
                 return steps.compiled(count, reverse, unroll)
-            except Taped:  # step by step
+            except (Taped, HostedError):  # step by step
                 pass
     if not count:
         return carry.tree(carry.first), steps.nothing()
@@ -147,7 +148,15 @@ class _Steps:
         """All steps as one loop of the engine."""
         carry = self._carry
         first, rows = [t.native for t in carry.first], [t.native for t in self._tensors]
-        last, stacked, specs = self._run(first, rows, count, reverse, unroll)
+
+        def run(
+            counts: Counts,
+        ) -> tuple[list[NativeArray], list[NativeArray], list[Spec]]:
+            last, stacked, specs = self._run(first, rows, count, reverse, unroll, counts)
+            counts.settle(last[: len(counts)], count)
+            return last[len(counts) :], stacked, specs
+
+        last, stacked, specs = counted(self._name, carry.backend, run)
         ys = [made(native, spec) for native, spec in zip(stacked, specs, strict=True)]
         return carry.tree(carry.wrapped(last, carry.first)), self._stacked(ys)
 
@@ -164,7 +173,8 @@ class _Steps:
         def run(
             first: Natives, rows: Natives
         ) -> tuple[list[NativeArray], list[NativeArray], list[Spec]]:
-            return self._run(first, rows, count, reverse, unroll)
+            counts = Counts(self._name, backend)  # of nothing: no draws come to here
+            return self._run(first, rows, count, reverse, unroll, counts)
 
         loop = engine_calls.Loop(carry.first, self._tensors, count, step, run)
         found = engine_calls.record(backend, loop)
@@ -175,25 +185,33 @@ class _Steps:
         return tree.unflatten(self._made, tensors)
 
     def _run(
-        self, first: Natives, rows: Natives, count: int, reverse: bool, unroll: int
+        self,
+        first: Natives,
+        rows: Natives,
+        count: int,
+        reverse: bool,
+        unroll: int,
+        counts: Counts,
     ) -> tuple[list[NativeArray], list[NativeArray], list[Spec]]:
-        """The last carry of the engine's loop, the stacked results, and their specs."""
+        """The last counts and carry of the engine's loop, the stacked results, and their specs."""
         carry, backend = self._carry, self._carry.backend
+        known = len(counts)
         specs: list[Spec] = []  # and no tensors: JAX keeps the body for a while
 
         def body(
             state: list[NativeArray], row: list[NativeArray]
         ) -> tuple[list[NativeArray], list[NativeArray]]:
             inner = wrapped(row, self._tensors)
-            new, y = self.step(carry.wrapped(state, carry.first), inner)
-            ys, self._made = tensors_of(self._name, y, backend, "result")
+            with counts.within(state[:known]) as after:
+                new, y = self.step(carry.wrapped(state[known:], carry.first), inner)
+                ys, self._made = tensors_of(self._name, y, backend, "result")
             if is_taped(new, ys):
                 raise Taped
             specs[:] = [t._spec for t in ys]
-            return [t.native for t in new], [t.native for t in ys]
+            return [*after, *[t.native for t in new]], [t.native for t in ys]
 
         last, stacked = backend.control.scan(
-            body, list(first), list(rows), count, reverse=reverse, unroll=unroll
+            body, [*counts.natives, *first], list(rows), count, reverse=reverse, unroll=unroll
         )
         return last, stacked, specs
 

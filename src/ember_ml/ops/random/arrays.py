@@ -18,7 +18,7 @@ from ember_ml.ops.random import host
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
 
-__all__ = ["ArraySource", "EngineSource", "KeySource"]
+__all__ = ["ArraySource", "EngineSource", "KeySource", "Shape"]
 
 Shape = tuple[int, ...]
 

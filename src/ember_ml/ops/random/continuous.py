@@ -14,6 +14,7 @@ from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, DTypeError
 from ember_ml.ops import elementwise as el
 from ember_ml.ops import searching
+from ember_ml.ops.random import rejection
 from ember_ml.ops.random.generator import Generator
 from ember_ml.ops.random.normals import inverse_normal, normal_mass
 from ember_ml.ops.random.request import Array, Parameter, Request, request
@@ -361,7 +362,7 @@ def gamma(
     *,
     dtype: DTypeLike = None,
     device: str | None = None,
-    generator: Generator | None = None,
+    generator: Generator | Tensor | None = None,
 ) -> Tensor:
     """Gamma numbers: of mean `concentration * scale`. No gradient passes.
 
@@ -372,6 +373,12 @@ def gamma(
     call = request("random.gamma", shape, parameters, dtype, device, generator, False)
     for label, value in zip(("concentration", "scale"), call.parameters, strict=True):
         call.require(label, value, _positive_finite, "positive and finite")
+    source = call.arrays()
+    if source is not None:
+        call.require_constant()
+        alpha, scale = (rejection.tensor_of(p, call.run) for p in call.parameters)
+        logs = rejection.log_gamma(source, alpha, call.shape, call.run)
+        return call.constant(call.finish(el.multiply(el.exp(logs), scale)))
     draws, (alpha, scale) = call.host(), call.hosted()
     return call.constant(call.tensor(np.asarray(draws.gamma(alpha, scale, call.shape))))
 
@@ -384,7 +391,7 @@ def beta(
     *,
     dtype: DTypeLike = None,
     device: str | None = None,
-    generator: Generator | None = None,
+    generator: Generator | Tensor | None = None,
 ) -> Tensor:
     """Beta numbers, from 0 to 1, of mean `a / (a + b)`. No gradient passes.
 
@@ -395,5 +402,15 @@ def beta(
     call = request("random.beta", shape, (a, b), dtype, device, generator, False)
     for label, value in zip("ab", call.parameters, strict=True):
         call.require(label, value, _positive_finite, "positive and finite")
+    source = call.arrays()
+    if source is not None:
+        call.require_constant()
+        # Of logarithms, since both gamma numbers may be below all floating ones.
+        first, second = (
+            rejection.log_gamma(source, rejection.tensor_of(p, call.run), call.shape, call.run)
+            for p in call.parameters
+        )
+        odds = el.exp(el.subtract(second, first))
+        return call.constant(call.finish(el.reciprocal(el.add(odds, 1.0))))
     draws, (a, b) = call.host(), call.hosted()
     return call.constant(call.tensor(np.asarray(draws.beta(a, b, call.shape))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nextafter
 from typing import Any, Final
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend.contract import Backend
 from ember_ml.errors import DomainError, DTypeError
-from ember_ml.ops import dispatch
+from ember_ml.ops import data_types, dispatch
 from ember_ml.ops import elementwise as el
+from ember_ml.ops.random import rejection
 from ember_ml.ops.random.arrays import ArraySource
 from ember_ml.ops.random.generator import Generator
 from ember_ml.ops.random.request import Array, Request, request, values_of
@@ -76,7 +78,7 @@ def binomial(
     *,
     dtype: DTypeLike = None,
     device: str | None = None,
-    generator: Generator | None = None,
+    generator: Generator | Tensor | None = None,
 ) -> Tensor:
     """How many of `n` trials succeed, each with probability `p`.
 
@@ -89,6 +91,11 @@ def binomial(
     n, p = call.parameters
     call.require("n", n, lambda v: (v >= 0) & (v < 2.0**63) & (v == np.floor(v)), "a count")
     call.require("p", p, _probability, "from 0 to 1")
+    source = call.arrays()
+    if source is not None:
+        spec = rejection.counting(call.spec)
+        n, p = (rejection.tensor_of(value, spec) for value in (n, p))
+        return _counted(call, rejection.binomial(source, n, p, call.shape, spec))
     draws, (n, p) = call.host(), call.hosted()
     return _integers(call, draws.binomial(np.asarray(n).astype(np.int64), p, call.shape))
 
@@ -100,7 +107,7 @@ def poisson(
     *,
     dtype: DTypeLike = None,
     device: str | None = None,
-    generator: Generator | None = None,
+    generator: Generator | Tensor | None = None,
 ) -> Tensor:
     """How many events come where `rate` are expected.
 
@@ -112,6 +119,11 @@ def poisson(
     )
     # NumPy draws int64, and refuses rates whose draws could pass it.
     call.require("rate", call.parameters[0], lambda v: (v >= 0) & (v < 9.2e18), "from 0 to 9.2e18")
+    source = call.arrays()
+    if source is not None:
+        spec = rejection.counting(call.spec)
+        rate = rejection.tensor_of(call.parameters[0], spec)
+        return _counted(call, rejection.poisson(source, rate, call.shape, spec))
     draws, (rate,) = call.host(), call.hosted()
     return _integers(call, draws.poisson(rate, call.shape))
 
@@ -119,12 +131,32 @@ def poisson(
 def _integers(call: Request, values: Any) -> Tensor:
     """Counts in the result's dtype, where it holds them."""
     array = np.asarray(values)
-    dtype = call.spec.dtype
-    if dtype.is_integer and array.size and not dtypes.fits(int(array.max()), dtype):
-        raise DomainError(
-            f"ops.{call.op} drew {int(array.max())}, which is out of the range of {dtype}"
-        )
+    if array.size:
+        _require_held(call, int(array.max()))
     return call.constant(call.tensor(array))
+
+
+def _counted(call: Request, counts: Tensor) -> Tensor:
+    """The same of counts on the engine; where they cannot be looked at, the largest stands for
+    those beyond it.
+    """
+    call.require_constant()
+    dtype = call.spec.dtype
+    if dtype.is_integer and counts.size:
+        if counts._spec.backend.checks_values(counts.native):
+            _require_held(call, int(values_of(call.op, counts).max()))
+        else:
+            largest = data_types.iinfo(dtype).max
+            # float64 has no numbers just below 2**63.
+            held = float(largest) if largest <= 1 << 53 else nextafter(float(largest), 0.0)
+            counts = el.minimum(counts, held)
+    return call.constant(convert.cast(counts, dtype))
+
+
+def _require_held(call: Request, largest: int) -> None:
+    dtype = call.spec.dtype
+    if dtype.is_integer and not dtypes.fits(largest, dtype):
+        raise DomainError(f"ops.{call.op} drew {largest}, which is out of the range of {dtype}")
 
 
 # --- Integers of a range -------------------------------------------------------------------------

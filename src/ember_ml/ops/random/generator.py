@@ -32,10 +32,11 @@ class Generator:
     True
     """
 
-    __slots__ = ("_children", "_counter", "_lock", "_seed")
+    __slots__ = ("_children", "_counter", "_lock", "_seed", "born")
 
     def __init__(self, seed: int | None = None) -> None:
         self._lock = threading.Lock()
+        self.born = replay.born()
         self._seed = entropy() if seed is None else seed_of(seed)
         self._counter = 0
         self._children = 0
@@ -59,7 +60,7 @@ class Generator:
         True
         """
         count = _count("split", n)
-        first = replay.taken((self, "children"), count, self._add_children)
+        first: int = replay.taken((self, "children"), count, self._add_children)
         return [Generator(child_seed(self._seed, first + i)) for i in range(count)]
 
     def _add_children(self, count: int) -> int:
@@ -82,7 +83,8 @@ class Generator:
         return self._seed, self._take(1)
 
     def _take(self, calls: int) -> int:
-        return replay.taken((self, "draws"), calls, self._advance)
+        number: int = replay.taken((self, "draws"), calls, self._advance)
+        return number
 
     def _advance(self, calls: int) -> int:
         with self._lock:
@@ -128,6 +130,7 @@ class Generator:
 
     def __setstate__(self, state: dict[str, int]) -> None:
         self._lock = threading.Lock()
+        self.born = replay.born()
         self.set_state(state)
 
     def __repr__(self) -> str:

@@ -49,7 +49,9 @@ def source_of(op: str, generator: Any, native: bool) -> Generator | KeySource:
     if native:
         raise UnsupportedOpError(f"ops.{op} draws native=True from a Generator, not from a key")
     if isinstance(found, seeding.KeyStream):
-        return KeySource(keys.fold_in(found.key, found.next_call()))
+        # First the number, which a loop may want to know of before a key is made within it.
+        number = found.next_call()
+        return KeySource(keys.fold_in(found.key, number))
     return KeySource(keys.key_of(op, found))
 
 

@@ -32,17 +32,18 @@ class _Stream(NamedTuple):
 class KeyStream:
     """A key, each of whose draws takes the next key that follows from it."""
 
-    __slots__ = ("_number", "key")
+    __slots__ = ("_number", "born", "key")
 
     def __init__(self, key: Tensor) -> None:
         self.key = key
-        self._number = 0
+        self.born = replay.born()
+        self._number: replay.Number = 0
 
-    def next_call(self) -> int:
+    def next_call(self) -> replay.Number:
         """The number of the next draw, which is then taken."""
         return replay.taken((self, "draws"), 1, self._advance)
 
-    def _advance(self, calls: int) -> int:
+    def _advance(self, calls: replay.Number) -> replay.Number:
         number = self._number
         self._number = number + calls
         return number
@@ -57,6 +58,7 @@ class CallStream(KeyStream):
     __slots__ = ("_made", "_make", "generators", "used")
 
     def __init__(self, make: Callable[[], Tensor], generators: dict[int, CallStream]) -> None:
+        self.born = replay.born()
         self._number = 0
         self._make = make
         self._made: Tensor | None = None
