@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.distributed.jobs import PACKAGE
+
 JOB = Path(__file__).with_name("faulty_job.py")
 ENGINES = ("numpy", "torch", "jax", "mlx")
 RANKS = 2
@@ -88,7 +89,7 @@ def run_job(
     folder.mkdir(parents=True, exist_ok=True)
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     base = {key: value for key, value in os.environ.items() if key not in _INHERITED}
-    paths = [str(ROOT / "src"), base.get("PYTHONPATH", "")]
+    paths = [PACKAGE, base.get("PYTHONPATH", "")]
     base |= {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "OMP_NUM_THREADS": "1",

@@ -31,9 +31,12 @@ from typing import Any
 
 import numpy as np
 
+import ember_ml as em
 from ember_ml.distributed.launching.addresses import Ports
 
 ROOT = Path(__file__).resolve().parents[2]
+# Where the library of this process lies: in src, or in a wheel that was unpacked.
+PACKAGE = str(Path(em.__file__).parents[1])
 # Two shared cores start three processes of JAX in some 20 s when others use them too.
 LIMIT = 180.0
 # How long the others may still run when a rank has failed by itself.
@@ -132,7 +135,7 @@ class Job:
             given = json.dumps(list(arguments))
             command = [sys.executable, str(Path(__file__)), name, given, str(self.folder)]
         base = {key: value for key, value in os.environ.items() if key not in _OTHERS}
-        paths = [str(ROOT / "src"), str(ROOT), base.get("PYTHONPATH", "")]
+        paths = [PACKAGE, str(ROOT), base.get("PYTHONPATH", "")]
         base |= {
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "EMBER_ML_BACKEND": backend,

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.distributed.jobs import PACKAGE
+
 # Eight processes on two shared cores: a start that takes 1 s alone may take 20 s.
 LIMIT = 120.0
 _OTHERS = (
@@ -37,7 +38,7 @@ class Launch:
         self.mark = f"EMBER_TEST_MARK={uuid.uuid4().hex}"
         self.folder = folder
         base = {key: value for key, value in os.environ.items() if key not in _OTHERS}
-        paths = [str(ROOT / "src"), base.get("PYTHONPATH", "")]
+        paths = [PACKAGE, base.get("PYTHONPATH", "")]
         base |= {
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "PYTHONDONTWRITEBYTECODE": "1",

@@ -1,4 +1,4 @@
-"""Collectives inside of em.jit, and what becomes of a peer that dies, on JAX and MLX."""
+"""Collectives inside of em.jit, and what becomes of a peer that dies or of a group that is left."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,3 +165,19 @@ def test_a_peer_that_dies_is_an_error_and_the_process_ends(engine: str) -> None:
     assert found[0].value is not None, found[0].output
     assert "gone" in found[0].value["text"]
     assert found[0].value["seconds"] < 60
+
+
+def threads_left() -> list[str]:
+    """The names of gloo's threads once the group is left."""
+    comm = distributed.initialize()
+    em.jit(comm.all_reduce)(ops.ones((3,)))
+    distributed.shutdown()
+    tasks = os.listdir("/proc/self/task")
+    names = [Path(f"/proc/self/task/{one}/comm").read_text().strip() for one in tasks]
+    return [name for name in names if "gloo" in name]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted on Linux")
+def test_no_thread_of_gloo_outlives_the_group() -> None:
+    # One that lets go of a tensor while Python ends makes the process end by SIGABRT.
+    assert [one.value for one in jobs.run(threads_left, 2, "torch")] == [[], []]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.distributed.jobs import PACKAGE
 from tests.distributed.launches import Launch
 
 pytestmark = pytest.mark.skipif(
@@ -102,9 +103,7 @@ def disturbed(engine: str, folder: Path) -> None:
     if engine == "mpi":
         (folder / "hidden").mkdir()
         (folder / "hidden" / "sitecustomize.py").write_text(WITHOUT_TORCH)
-        environment["PYTHONPATH"] = os.pathsep.join(
-            [str(folder / "hidden"), str(Path(__file__).parents[2] / "src")]
-        )
+        environment["PYTHONPATH"] = os.pathsep.join([str(folder / "hidden"), PACKAGE])
         backend = "numpy"
     given = ["-n", 2, "-b", backend, "--heartbeat", HEARTBEAT, "--max-restarts", 1, "job.py"]
     with Launch(given, folder, environment=environment) as job:

@@ -13,6 +13,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+# Its functions have the group of the moment as a default. Imported by the compiler when there is
+# one, they keep it, and its threads run into Python's end, which aborts the process.
+import torch.distributed.nn.functional
+
 from ember_ml.backend.contract import NativeArray
 from ember_ml.backend.torch import accelerators
 from ember_ml.backend.torch.tracing import is_fake

@@ -182,7 +182,7 @@ class FullySharded(Engine):
         for x in trained:
             g = found[id(x)]
             grads.append(None if g is None else fill(g.to_local().detach(), x._spec))
-        return value.detach(), runs.detached(aux), grads
+        return value.detach(), runs.separated(aux, ()), grads
 
     def whole(self, x: Tensor, original: Tensor) -> Tensor:
         """The whole tensor of a parameter; it is gathered by hand where that is not done."""
