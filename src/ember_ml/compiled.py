@@ -39,6 +39,9 @@ MODULES: Final = (
     "ember_ml.tensor.homes",
     "ember_ml.tensor.views",
     "ember_ml.autodiff.walk",
+    "ember_ml.autodiff.rules.quick",
+    "ember_ml.ops.loss_rows",
+    "ember_ml.backend.mlx.summation",
 )
 # Set before the first import of ember_ml; what is imported stays as it is.
 PURE: Final = os.environ.get("EMBER_ML_PURE", "") not in ("", "0")

@@ -689,3 +689,13 @@ def test_a_result_that_is_dropped_frees_everything(backend: str) -> None:
     out = checkpoint(holder)(w * 2.0)
     del holder, out
     assert function() is None
+
+
+@pytest.mark.parametrize("power", [2.0, 3.0, 4.0])
+def test_second_derivatives_of_powers(power: float, backend: str) -> None:
+    """The exponent is a number: that its own slope is NaN below zero is nobody's business."""
+    cubed = checkpoint(lambda x: x**power)
+    slope = grad(lambda x: ops.sum(cubed(x)))
+    found = grad(lambda x: ops.sum(slope(x)))(ops.asarray([-1.5, 2.0]))
+    wanted = power * (power - 1) * np.array([-1.5, 2.0]) ** (power - 2)
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5)

@@ -339,3 +339,15 @@ def test_whole_numbers_take_any_parameter(backend: str) -> None:
         with ops.random.use_seed(5):
             drawn = ops.random.poisson((3,), ops.asarray([1.0, 2.0, 3.0])).numpy()
     np.testing.assert_allclose(g, drawn)
+
+
+def test_relu_chooses(backend: str) -> None:
+    """An infinite gradient of what relu cut off is not NaN: it is none."""
+    by_division = em.grad(lambda x: ops.sum(1.0 / ops.relu(x)))
+    by_root = em.grad(lambda x: ops.sum(ops.sqrt(ops.relu(x))))
+    assert by_division(ops.asarray([0.0, 1.0, -2.0])).tolist() == [0.0, -1.0, 0.0]
+    assert by_root(ops.asarray([-1.0, 4.0])).tolist() == [0.0, 0.25]
+    at_nan = em.grad(lambda x: ops.sum(ops.relu(x) * 3.0))(ops.asarray([float("nan"), 1.0]))
+    assert at_nan.tolist() == [3.0, 3.0]
+    twice = em.grad(lambda x: ops.sum(em.grad(lambda y: ops.sum(ops.relu(y) ** 3.0))(x)))
+    np.testing.assert_allclose(twice(ops.asarray([-1.0, 2.0])).numpy(), [0.0, 12.0])

@@ -1,8 +1,12 @@
-"""What is NumPy's own: its warnings, which values like infinity are not worth here."""
+"""What is NumPy's own: its BLAS, and warnings, which values like infinity are not worth here."""
 
 from __future__ import annotations
 
 import gc
+import os
+import platform
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +18,7 @@ import pytest
 
 import ember_ml as em
 from ember_ml import ops
+from ember_ml.backend.numpy import blas
 
 
 @pytest.fixture(autouse=True)
@@ -89,3 +94,17 @@ def test_an_error_in_a_kernel_leaves_nothing_behind() -> None:
     assert ops.divide(ops.ones((2,)), ops.zeros((2,))).tolist() == [np.inf, np.inf]
     with pytest.raises(RuntimeWarning, match="divide by zero"):
         np.log(np.zeros(1))
+
+
+@pytest.mark.skipif(not blas.kernels(), reason="this NumPy has another BLAS than OpenBLAS")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the names are those of x86")
+def test_the_kernels_of_openblas_are_told() -> None:
+    program = "from ember_ml.backend.numpy import blas; print(blas.kernels())"
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "OPENBLAS_CORETYPE": "Nehalem"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == "Nehalem"

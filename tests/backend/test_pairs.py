@@ -13,7 +13,6 @@ from ember_ml import ops
 from ember_ml.backend import pairs, selection
 from ember_ml.backend.spec import CLOSED
 from ember_ml.errors import ShapeError
-from ember_ml.ops import chapters
 from ember_ml.ops.registry import REGISTRY
 
 
@@ -24,7 +23,6 @@ def test_each_constant_is_the_number_of_its_name() -> None:
 
 
 def test_each_name_is_an_op_of_two_operands() -> None:
-    chapters.load_all()
     assert {REGISTRY[name].arity for name in pairs.NAMES} == {2}
 
 

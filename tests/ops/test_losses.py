@@ -351,3 +351,74 @@ def test_ctc_is_a_distribution_over_texts(backend: str) -> None:
         for text in texts
     )
     assert total == pytest.approx(1, abs=1e-12)
+
+
+# --- Rows of scores and a class for each, in one step ---------------------------------------------
+
+ROWS = {"small": (6, 5), "1 row": (1, 3), "1 class": (4, 1), "long": (3, 5000), "many": (5000, 3)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("rows", ROWS)
+def test_rows_of_scores(rows: str, reduction: str, dtype: str, backend: str) -> None:
+    generator = np.random.default_rng(3)
+    scores = (generator.standard_normal(ROWS[rows]) * 4).astype(dtype)
+    classes = generator.integers(0, ROWS[rows][1], len(scores))
+    x, target = ops.asarray(scores), ops.asarray(classes)
+    want = torch.from_numpy(scores.astype("float64")).requires_grad_()
+    wanted = F.cross_entropy(want, torch.from_numpy(classes), reduction=reduction)
+    wanted.sum().backward()
+    close_to = (
+        {"rtol": 1e-6, "atol": 2e-6} if dtype == "float32" else {"rtol": 1e-12, "atol": 1e-13}
+    )
+    for of_what in (x, x[::-1][::-1], ops.asarray(np.asfortranarray(scores))):
+        got = losses.cross_entropy(of_what, target, reduction=reduction)
+        assert (got.dtype, got.shape) == (dtype, tuple(wanted.shape))
+        np.testing.assert_allclose(got.numpy(), wanted.detach().numpy(), **close_to)
+
+    def loss(x: em.Tensor) -> em.Tensor:
+        # Times three, since a gradient of one is a case by itself.
+        return 3.0 * ops.sum(losses.cross_entropy(x, target, reduction=reduction))
+
+    np.testing.assert_allclose(
+        em.grad(loss)(x).numpy(), 3.0 * want.grad.numpy(), rtol=1e-5, atol=1e-6
+    )
+    leaf = ops.asarray(scores).requires_grad_()
+    losses.cross_entropy(leaf, target, reduction=reduction).sum().backward()
+    np.testing.assert_allclose(leaf.grad.numpy(), want.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mistake", [-1, 5, 7])
+def test_rows_of_scores_with_a_class_that_is_none(mistake: int, backend: str) -> None:
+    x = ops.asarray(A.astype("float32"))
+    with pytest.raises(em.OutOfBoundsError, match=f"class {mistake} "):
+        losses.cross_entropy(x, ops.asarray([0, 1, mistake, 2, 3, 4]))
+
+
+@pytest.mark.parametrize("reduction", ["average", "", 3, None])
+def test_rows_of_scores_with_a_reduction_that_is_none(reduction: Any, backend: str) -> None:
+    with pytest.raises(em.DomainError, match="reduction"):
+        losses.cross_entropy(
+            ops.asarray(A.astype("float32")), ops.asarray(CLASSES), reduction=reduction
+        )
+
+
+@pytest.mark.parametrize("ignored", [-100, 2])
+def test_rows_of_scores_that_are_ignored(ignored: int, backend: str) -> None:
+    """Also where the classes cannot be looked at, in a compiled function."""
+    classes = np.where(CLASSES == 2, ignored, CLASSES)
+    x, target = ops.asarray(A.astype("float32")), ops.asarray(classes)
+    for reduction in REDUCTIONS:
+        wanted = F.cross_entropy(
+            torch.from_numpy(A),
+            torch.from_numpy(classes),
+            reduction=reduction,
+            ignore_index=ignored,
+        )
+
+        def loss(x: em.Tensor, target: em.Tensor, how: str = reduction) -> em.Tensor:
+            return losses.cross_entropy(x, target, ignore_index=ignored, reduction=how)
+
+        for got in (loss(x, target), em.jit(loss)(x, target)):
+            np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-6, atol=1e-6)

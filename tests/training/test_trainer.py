@@ -90,7 +90,9 @@ def test_a_step_is_what_it_says(backend: str) -> None:
         b = b - 0.1 * 2 * error.mean(0)
     np.testing.assert_allclose(history.steps["loss"], losses, rtol=1e-5)
     np.testing.assert_allclose(trainer.model.weight.numpy(), w, rtol=1e-5)
-    np.testing.assert_allclose(history["loss"], [np.mean(losses[:2]), np.mean(losses[2:])])
+    # Of the steps as reported: what float64 gives, float32 does not hold to a part of 1e-7.
+    steps = history.steps["loss"]
+    np.testing.assert_allclose(history["loss"], [np.mean(steps[:2]), np.mean(steps[2:])])
     assert history["epoch"] == [1, 2]
     assert history["lr"] == [0.1, 0.1]
     assert history.stopped == ""

@@ -8,7 +8,6 @@ itself to be differentiated, gradients are tensors, connected to the graph.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final
@@ -20,12 +19,11 @@ from ember_ml.autodiff.nodes import Leaf, Node, Part
 from ember_ml.autodiff.pulls import parts, require_unchanged
 from ember_ml.autodiff.walk import walk
 from ember_ml.backend import pairs, writes
-from ember_ml.backend.contract import Spec
 from ember_ml.backend.gradients import FREED
 from ember_ml.backend.numpy.kernels import quiet
 from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
-from ember_ml.tensor.core import Tensor, fill
+from ember_ml.tensor.core import Tensor
 
 __all__ = ["leaves_of", "pull_back", "reaches_beyond", "settle"]
 
@@ -56,50 +54,8 @@ def pull_back(
                 return _walk(seeds, targets, since)
             with tape.set_grad_enabled(True):
                 return _walk(seeds, targets, since)
-    natives = {node: g.native for node, g in seeds.items()}
-    specs = {node: g._spec for node, g in seeds.items()}
-    return _apart(_walk_quietly(natives, specs, targets, retain, since))
-
-
-def _apart(found: dict[Node, tuple[Any, Spec]]) -> dict[Node, Tensor]:
-    """Gradients each in memory of its own, to be written to: rules hand on what they were given
-    where nothing is to be done, and constants that are kept.
-    """
-    out: dict[Node, Tensor] = {}
-    while found:
-        node, (native, spec) = found.popitem()
-        if type(native) is not spec.native_type:  # sums of numbers are NumPy's scalars
-            native = spec.backend.settle_native(native, spec)
-        if spec.backend.mutable and not (_references(native) == _ALONE and _is_whole(native)):
-            native = spec.backend.copy(native)
-        out[node] = fill(native, spec)
-    return out
-
-
-def _is_whole(native: Any) -> bool:
-    """True for an array that has all of its memory, which nothing else uses."""
-    if type(native) is not np.ndarray:
-        return False
-    base = native.base
-    if base is None:
-        return True
-    alone = type(base) is np.ndarray and _references(base) == _ALONE + 1
-    return alone and native.flags.writeable
-
-
-def _references(held: Any) -> int:
-    return sys.getrefcount(held) if _COUNTED else -1
-
-
-def _measured() -> int:
-    held = np.empty(0)
-    return _references(held)
-
-
-# Whether reference counts tell who holds an object; and how many an array has that one variable
-# holds, as they are counted here.
-_COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
-_ALONE: Final = _measured() if _COUNTED else 0
+    found: dict[Node, Tensor] = _walk_quietly(seeds, targets, retain, since)
+    return found
 
 
 # --- Over native arrays -----------------------------------------------------------------------

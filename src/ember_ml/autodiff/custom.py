@@ -10,6 +10,7 @@ from ember_ml import tree
 from ember_ml.autodiff import tape
 from ember_ml.autodiff.calls import fitted
 from ember_ml.autodiff.rules.table import joint_rule
+from ember_ml.autodiff.runs import apart
 from ember_ml.autodiff.runs import made as made_of_native
 from ember_ml.backend.compiling import tracing
 from ember_ml.backend.contract import Backend, Spec
@@ -38,7 +39,8 @@ def stop_gradient(x: T) -> T:
 
 def _stopped(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
-        return tape.constant(leaf)
+        out = tape.constant(leaf)
+        return out.clone() if out._spec.mutable else out  # as where nobody writes to arrays
     backend = convert.backend_of(leaf)
     return leaf if backend is None else backend.detach(leaf)
 
@@ -180,8 +182,10 @@ class _Custom:
                 else:
                     what = f"the gradient that {self.name} pulls back"
                     made = fitted("custom_gradient", what, g, LEAF, [taken[i]])[0]
-                    # A gradient that is an argument itself would be written to with it.
-                    out[i] = made.copy() if made.native is taken[i].native else made
+                    # A gradient that is an argument itself, or a tensor of the caller's, would be
+                    # written to with it.
+                    its_own = made.native is taken[i].native or (made is g and made._spec.mutable)
+                    out[i] = made.copy() if its_own else made
         return [out[i] for i in self._places]
 
     def value(self, outs: Sequence[Tensor]) -> Any:
@@ -202,6 +206,7 @@ def _apply(custom: _Custom, home: Backend, tensors: list[Tensor]) -> Any:
         return _by_both(custom, home, tensors, needed)
     outs, back = custom.forward(plain)
     _require_closed(custom, outs)
+    outs = [apart(out, plain) for out in outs]
     if not needed or not outs:
         return custom.value(outs)
     if not home.records:

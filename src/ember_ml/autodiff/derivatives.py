@@ -230,8 +230,8 @@ def _recorded(call: Call, has_aux: bool) -> _Linear:
         again = create or any(type(s) is GradTensor for s in seeds)
         return runs.pulled(results, seeds, inputs, create=again, retain=True)
 
-    shown = results if create else [runs.detached(r) for r in results]
-    return _Linear(call, shown, structure, aux if create else runs.detached(aux), back)
+    outs = results if create else runs.shown(call, results)
+    return _Linear(call, outs, structure, aux if create else runs.shown(call, aux), back)
 
 
 def _directed(
@@ -287,7 +287,7 @@ def _twice_back(call: Call, directions: list[Tensor], has_aux: bool) -> _Moved:
     changes = [_zeros_like(r) if m is None else m for r, m in zip(results, moved, strict=True)]
     if create:
         return results, changes, structure, aux
-    return [runs.detached(r) for r in results], changes, structure, runs.detached(aux)
+    return runs.shown(call, results), changes, structure, runs.shown(call, aux)
 
 
 def _zeros_like(x: Tensor) -> Tensor:
@@ -318,7 +318,7 @@ def _jacobian(call: Call, has_aux: bool, allow_unused: bool) -> Any:
         else:
             blocks = [rows_of(r, inputs, create) for r in results]
     if not create:
-        aux = runs.detached(aux)
+        aux = runs.shown(call, aux)
     linear = _Linear(call, results, structure, aux, lambda _: [])
     return _assembled(linear, blocks, has_aux, allow_unused)
 

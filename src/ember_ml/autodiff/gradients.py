@@ -105,9 +105,9 @@ def _value_and_grad(
         if type(value) is GradTensor:
             # The record goes, and with it whoever shared the memory, unless it came from outside.
             outside = spec.records or value.is_leaf or homes.home_of(value) is not None
-            value = value.detach() if outside else fill(value.native, value._spec)
+            value = runs.shown(call, value) if outside else fill(value.native, value._spec)
         if aux is not None:
-            aux = runs.detached(aux)
+            aux = runs.shown(call, aux)
     grads = call.tree(runs.completed(call, found, allow_unused))
     return ((value, aux) if has_aux else value), grads
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ember_ml.autodiff.nodes import Node, Part, Rule
@@ -117,12 +118,21 @@ def require_unchanged(node: Node) -> None:
     """Raise GradientError where what a rule is about to read was written to since it was kept."""
     since = node.writes
     out = node.out if type(node.result) is tuple else (node.out,)
-    if any(writes.changed(array, since) for array in (*node.kept, *out)):
+    if any(writes.changed(array, since) for array in (*node.kept, *out, *_arrays(node.options))):
         name = node.rule.name if node.rule is not None else "an op"
         raise GradientError(
             f"a tensor that the gradient of ops.{name} needs was written to after it was used; "
             f"write to a .copy() instead"
         )
+
+
+def _arrays(options: tuple[Any, ...]) -> Iterator[Any]:
+    """What options may hold of arrays, as keys do: indices, masks, classes."""
+    for option in options:
+        if type(option) is tuple or type(option) is list:
+            yield from option
+        else:
+            yield option
 
 
 def as_tensor(g: Any, spec: Any, result: Any) -> Any:

@@ -12,7 +12,7 @@ from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.backend.gradients import NESTING
 from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 
-__all__ = ["NESTING", "Run", "alias", "completed", "detached", "made", "pulled"]
+__all__ = ["NESTING", "Run", "alias", "apart", "completed", "made", "pulled", "separated", "shown"]
 
 
 def alias(x: Tensor) -> Tensor:
@@ -104,8 +104,9 @@ def pulled(
             create,
             retain,
         )
+        wrap = made if create else fill
         return [
-            None if n is None else made(n, x._spec) for n, x in zip(natives, inputs, strict=True)
+            None if n is None else wrap(n, x._spec) for n, x in zip(natives, inputs, strict=True)
         ]
     gathered: dict[Any, Tensor] = {}
     for result, seed in some:
@@ -120,7 +121,14 @@ def _walked(
     """The same on our tape."""
     nodes = [x._node for x in inputs]
     found = backward.pull_back(seeds, nodes, retain=retain, create=create)
-    return [found.get(node) for node in nodes]
+    if len(found) == len(nodes):
+        return [found[node] for node in nodes]
+    out: list[Tensor | None] = []
+    for place, node in enumerate(nodes):
+        g = found.get(node)
+        # Whoever asks twice gets two, each to be written to.
+        out.append(g.copy() if g is not None and node in nodes[:place] else g)
+    return out
 
 
 def made(native: NativeArray, spec: Spec) -> Tensor:
@@ -146,10 +154,29 @@ def completed(call: Call, found: Sequence[Tensor | None], allow_unused: bool) ->
     return out
 
 
-def detached(values: Any) -> Any:
-    """A tree without the record of its tensors."""
+def shown(call: Call, values: Any) -> Any:
+    """A tree without the record of its tensors, in memory that is not that of the arguments.
+
+    An engine's own transform gives arrays that nobody writes to; where they can be written to, a
+    result that is an argument, or a view of it, is copied.
+    """
+    return separated(values, () if call.owned else call.tensors)
+
+
+def separated(values: Any, given: Sequence[Tensor]) -> Any:
+    """The same, with memory that is not that of some tensors."""
     if values is None:
         return None
-    if type(values) is GradTensor:
-        return values.detach()
-    return tree.map(lambda x: x.detach() if type(x) is GradTensor else x, values)
+    return tree.map(lambda x: apart(x, given) if isinstance(x, Tensor) else x, values)
+
+
+def apart(x: Tensor, given: Sequence[Tensor]) -> Tensor:
+    """A tensor without its record, in memory that is not that of others."""
+    out = x.detach() if type(x) is GradTensor else x
+    spec = out._spec
+    if spec.mutable:
+        shares, native = spec.backend.shares_memory, out.native
+        for one in given:
+            if one._spec.backend is spec.backend and shares(one.native, native):
+                return out.copy()
+    return out

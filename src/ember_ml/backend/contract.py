@@ -151,14 +151,6 @@ class Backend(ABC):
             found = spec.kernels[name] = _settle(spec, name)
         return found
 
-    def whole_entry(self, spec: Spec, name: str) -> Entry:
-        """The same for a reduction of all axes, whose kernel takes the array alone."""
-        found = spec.whole.get(name)
-        if found is None:
-            kernel, result = self.entry(spec, name)
-            found = spec.whole[name] = (self.whole.get(kernel, kernel), result)
-        return found
-
     def resettle(self, names: Iterable[str]) -> None:
         """Find some kernels anew where they are asked for next."""
         for spec in list(self._specs.values()):
@@ -283,6 +275,10 @@ class Backend(ABC):
     def scalar(self, value: object, spec: Spec) -> NativeArray:
         """A 0-d operand of `spec` for a Python number."""
         return self.from_numpy(np.array(value, dtype=spec.dtype.numpy), spec, copy=True)
+
+    def is_number(self, native: NativeArray) -> bool:
+        """True for an array that stands for a Python number among operands."""
+        return any(spec.keeps(native) for spec in list(self._specs.values()))
 
     def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
         """A new array filled with a Python number."""
@@ -504,12 +500,9 @@ def host_memory() -> dict[str, int]:
 
 def _settle(spec: Spec, name: str) -> Entry:
     """Find the kernel of an op for a spec: dtypes first, then the engine."""
-    from ember_ml.ops import chapters
     from ember_ml.ops.registry import REGISTRY
 
     backend, dtype = spec.backend, spec.dtype
-    if name not in REGISTRY:
-        chapters.require(name)  # a portable kernel may be the first to ask for it
     op = REGISTRY.get(name)
     if op is None:  # a kernel that is no op by itself: a step of a portable kernel
         return backend.gradients.settled(backend.kernel(name, dtype), name, spec, spec), spec

@@ -40,13 +40,18 @@ _WEAK: Final[dict[str, frozenset[type]]] = {
 
 
 class Settled:
-    """An Entry whose fields compiled code reads without asking what they are."""
+    """An Entry whose fields compiled code reads without asking what they are.
 
-    __slots__ = ("kernel", "result")
+    `ordinary` is the class of results that are arrays of the engine; where a kernel gives another,
+    as NumPy's scalars, it is settled. None where an engine gives no others.
+    """
+
+    __slots__ = ("kernel", "ordinary", "result")
 
     def __init__(self, kernel: Kernel, result: Spec) -> None:
         self.kernel: Final = kernel
         self.result: Final = result
+        self.ordinary: Final[type | None] = result.native_type if result.settles else None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # specs of traces are such
@@ -83,17 +88,17 @@ class Spec:
         self.dtype: Final = dtype
         self.device: Final = device
         self.native_type: Final[type] = backend.native_type
-        self.settles: Final = backend.settles
-        self.records: Final = backend.records
-        self.mutable: Final = backend.mutable
-        self.windows: Final = backend.windows
+        self.settles: Final[bool] = backend.settles
+        self.records: Final[bool] = backend.records
+        self.mutable: Final[bool] = backend.mutable
+        self.windows: Final[bool] = backend.windows
         # No constants: a trace may put its own in their place (mlx/checkpointing.py).
         self.kernels: dict[str, Entry] = {}
-        self.whole: dict[str, Entry] = {}
+        self.whole: dict[str, Settled] = {}
         self.pairs: list[Settled | None] = [None] * len(NAMES)
         self.bound: Final = Bound(self)
-        self.floating: Final = dtype.is_floating
-        self.inexact: Final = dtype.is_inexact
+        self.floating: Final[bool] = dtype.is_floating
+        self.inexact: Final[bool] = dtype.is_inexact
         # The Python scalars that take this dtype beside a tensor of it, instead of changing it.
         self.weak: Final[frozenset[type]] = _WEAK[dtype.kind]
         self._scalars: Final[dict[object, NativeArray]] = {}
@@ -122,6 +127,13 @@ class Spec:
             pairs[number] = found
         return found
 
+    def whole_of(self, name: str) -> Settled:
+        """The kernel of a reduction of all axes, which takes the array alone."""
+        whole = self.whole  # first, as above
+        kernel, result = self.backend.entry(self, name)
+        found = whole[name] = Settled(self.backend.whole.get(kernel, kernel), result)
+        return found
+
     def scalar(self, value: object) -> NativeArray:
         """A 0-d native array of this spec for a Python number; recent ones are kept.
 
@@ -136,6 +148,10 @@ class Spec:
                 self._scalars.clear()
             self._scalars[key] = found
         return found
+
+    def keeps(self, native: NativeArray) -> bool:
+        """True for an array that stands for a Python number here."""
+        return any(native is one for one in self._scalars.values())
 
     def _checked(self, value: object) -> object:
         if self.dtype.is_integer and isinstance(value, int) and not dtypes.fits(value, self.dtype):

@@ -111,12 +111,14 @@ def binary(number: int, x1: Any, x2: Any) -> Tensor:
             found = spec.pairs[number]
             if found is None:
                 found = spec.pair(number)
+            # Read, and then called: Python looks for a method where a field is called at once.
+            kernel = found.kernel
             try:
-                native = found.kernel(first.native, second.native)
+                native = kernel(first.native, second.native)
             except Exception as error:
                 raise explain(pairs.NAMES[number], error, (x1, x2))
             result = found.result
-            if result.settles and type(native) is not result.native_type:
+            if found.ordinary is not None and type(native) is not found.ordinary:
                 native = result.backend.settle_native(native, result)
             out = blank()
             out.native = native
@@ -146,12 +148,13 @@ def _binary_recorded(number: int, x1: Any, x2: Any, spec: Spec) -> Tensor:
     found = spec.pairs[number]
     if found is None:
         found = spec.pair(number)
+    kernel = found.kernel
     try:
-        native = found.kernel(first.native, second.native)
+        native = kernel(first.native, second.native)
     except Exception as error:
         raise explain(pairs.NAMES[number], error, (x1, x2))
     result = found.result
-    if result.settles and type(native) is not result.native_type:
+    if found.ordinary is not None and type(native) is not found.ordinary:
         native = result.backend.settle_native(native, result)
     return recorded_pair(pairs.NAMES[number], native, result, x1, x2)
 
@@ -163,12 +166,13 @@ def _binary_same(
     found = spec.pairs[number]
     if found is None:
         found = spec.pair(number)
+    kernel = found.kernel
     try:
-        native = found.kernel(a, b)
+        native = kernel(a, b)
     except Exception as error:
         raise explain(pairs.NAMES[number], error, inputs)
     result = found.result
-    if result.settles and type(native) is not result.native_type:
+    if found.ordinary is not None and type(native) is not found.ordinary:
         native = result.backend.settle_native(native, result)
     return fill(native, result)
 
@@ -197,18 +201,26 @@ def reduce(name: str, x: Any, axis: Any, keepdims: Any) -> Tensor:
             return plain
     operand: Cell = x
     spec = operand._spec
-    whole = axis is None and not keepdims
-    try:
-        kernel, result = spec.whole[name] if whole else spec.kernels[name]
-    except KeyError:
-        kernel, result = (spec.backend.whole_entry if whole else spec.backend.entry)(spec, name)
-    try:
-        if whole:
+    if axis is None and keepdims is False:
+        try:
+            found = spec.whole[name]
+        except KeyError:
+            found = spec.whole_of(name)
+        kernel = found.kernel
+        try:
             native = kernel(operand.native)
-        else:
+        except Exception as error:
+            raise explain(name, error, (x,))
+        result = found.result
+    else:
+        try:
+            kernel, result = spec.kernels[name]
+        except KeyError:
+            kernel, result = spec.backend.entry(spec, name)
+        try:
             native = kernel(operand.native, axis=axis, keepdims=keepdims)
-    except Exception as error:
-        raise explain(name, error, (x,), axis=axis)
+        except Exception as error:
+            raise explain(name, error, (x,), axis=axis)
     if result.settles and type(native) is not result.native_type:
         native = result.backend.settle_native(native, result)
     out = blank()

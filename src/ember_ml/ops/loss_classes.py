@@ -8,7 +8,7 @@ and count as at least `eps`.
 
 from __future__ import annotations
 
-import math
+from math import inf, nan
 
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, ShapeError
@@ -328,9 +328,7 @@ def _soft(
         share = smoothing / max(logs.shape[axis], 1)
         truth = elementwise.add(elementwise.multiply(truth, 1 - smoothing), share)
     # A class that cannot be, with a logit of -inf, counts for nothing where it is not the target.
-    never = elementwise.logical_and(
-        elementwise.equal(truth, 0.0), elementwise.equal(logs, -math.inf)
-    )
+    never = elementwise.logical_and(elementwise.equal(truth, 0.0), elementwise.equal(logs, -inf))
     terms = elementwise.multiply(truth, where(never, 0.0, logs))
     weights = _class_weights(name, factors, logs, axis)
     if weights is not None:
@@ -400,8 +398,11 @@ def _hard(
         share = counted if share is None else elementwise.multiply(share, counted)
     if reduction != "mean" or share is None:
         return reduced(losses, reduction, dtype)
-    mean = elementwise.divide(reductions.sum(losses), reductions.sum(share))
-    return convert.cast(mean, dtype)
+    # The mean of nothing is NaN, but no score has a slope: by a division by zero it would be NaN.
+    total = reductions.sum(share)
+    none = elementwise.equal(total, 0.0)
+    mean = elementwise.divide(reductions.sum(losses), where(none, 1.0, total))
+    return convert.cast(where(none, nan, mean), dtype)
 
 
 # --- Distributions --------------------------------------------------------------------------------

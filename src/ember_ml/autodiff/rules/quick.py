@@ -4,14 +4,18 @@ In a walk that is not recorded these run instead of the rules over `ops`, with n
 the kernels of their dtype, `xp`: a tensor around each step would cost more than the step. They are
 for real numbers; where one gives NotImplemented, the rule goes on. A node keeps the shape of what
 its rule does not want to see.
+
+This is a file of the compiled core: see ember_ml/compiled.py.
 """
 
 from __future__ import annotations
 
 from math import isfinite, prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+
+from ember_ml.autodiff.nodes import RULES, Node, Pull
 
 # The rules that are cut short.
 from ember_ml.autodiff.rules import (  # noqa: F401
@@ -21,23 +25,32 @@ from ember_ml.autodiff.rules import (  # noqa: F401
     products,
     reduction,
 )
-from ember_ml.autodiff.tape import RULES, Node, Pull
+from ember_ml.backend.numpy.network import added_rows
 
 __all__: list[str] = []
+
+# Constants, which compiled code holds at hand.
+_ARRAY: Final[Any] = np.ndarray
+_MULTIPLY: Final[Any] = np.multiply
+_SIGN: Final[Any] = np.sign
+_VDOT: Final[Any] = np.vdot
+_ROWS: Final[Any] = added_rows
+# Lengths may be such as vary in an exported graph, which compiled code would take for plain ints.
+_PROD: Final[Any] = prod
 
 
 def _shortcut(name: str, *pulls: Pull) -> None:
     RULES[name] = RULES[name].shortened(pulls)
 
 
-def _summed(xp: Any, g: Any, shape: tuple[int, ...]) -> Any:
+def _summed(xp: Any, g: Any, shape: Any) -> Any:
     """The gradient of an operand that may have been broadcast."""
     have = g.shape
     if have == shape:
         return g
     ahead = len(have) - len(shape)
     if ahead == 1 and have[1:] == shape:  # a bias
-        return xp.sum(g, axis=0, keepdims=False)
+        return _rows(xp, g)
     axes = tuple(
         i for i, side in enumerate(have) if i < ahead or (shape[i - ahead] == 1 and side != 1)
     )
@@ -95,12 +108,19 @@ def _linear_weight(xp: Any, g: Any, node: Node) -> Any:
 
 
 def _linear_bias(xp: Any, g: Any, node: Node) -> Any:
-    return xp.sum(_flat(xp, g), axis=0, keepdims=False)
+    return _rows(xp, _flat(xp, g))
+
+
+def _rows(xp: Any, g: Any) -> Any:
+    """The sum over the first axis."""
+    if type(g) is _ARRAY and g.ndim == 2 and g.dtype.char in "fd":
+        return _ROWS(g)
+    return xp.sum(g, axis=0, keepdims=False)
 
 
 def _flat(xp: Any, x: Any) -> Any:
     shape = x.shape
-    return x if len(shape) == 2 else xp.reshape(x, (prod(shape[:-1]), shape[-1]))
+    return x if len(shape) == 2 else xp.reshape(x, (_PROD(shape[:-1]), shape[-1]))
 
 
 _shortcut("linear", _linear_x, _linear_weight, _linear_bias)
@@ -114,12 +134,14 @@ _shortcut("matmul", _matmul1, _matmul2)
 
 
 def _relu(xp: Any, g: Any, node: Node) -> Any:
-    if type(g) is not np.ndarray:
+    if type(g) is not _ARRAY:
         return NotImplemented
     # The result is not negative, so its sign is the slope: half the cost of a comparison in NumPy,
-    # and a tenth of a choice. Infinity times no slope would be NaN: then it is to be a choice.
-    found = np.multiply(g, xp.sign(node.facts[2]))
-    return found if isfinite(np.add.reduce(found, None)) else NotImplemented
+    # and a tenth of a choice. Infinity times no slope would be NaN: then it is to be a choice. The
+    # product with itself tells, in half the time of a sum; where it overflows, the choice is taken
+    # for nothing.
+    found = _MULTIPLY(g, _SIGN(node.facts[2]))
+    return found if isfinite(_VDOT(found, found)) else NotImplemented
 
 
 def _tanh(xp: Any, g: Any, node: Node) -> Any:
@@ -160,7 +182,8 @@ def _mean(xp: Any, g: Any, node: Node) -> Any:
     if axis is not None or keepdims:
         return NotImplemented
     (shape,) = node.kept
-    return xp.filled(xp.multiply(g, 1 / (prod(shape) or 1)), shape)
+    count: Any = _PROD(shape) or 1
+    return xp.filled(xp.multiply(g, 1 / count), shape)
 
 
 _shortcut("sum", _sum)
@@ -172,7 +195,10 @@ _shortcut("mean", _mean)
 
 def _of_rows(xp: Any, g: Any, node: Node) -> Any:
     slope, _, how = node.facts[1]
-    return NotImplemented if how == "none" else xp.multiply(slope, g)
+    if how == "none" or slope is None:
+        return NotImplemented
+    # Mostly the loss is the end of it, and its gradient 1.
+    return slope if g.item() == 1.0 else xp.multiply(slope, g)
 
 
 _shortcut("losses.of_rows", _of_rows)

@@ -50,6 +50,10 @@ def linear(x: NativeArray, weight: NativeArray, bias: NativeArray | None) -> Nat
     return out if bias is None else out + bias
 
 
+def relu(x: NativeArray) -> NativeArray:
+    return jnp.where(x <= 0, 0.0, x)  # jax.nn.relu has no slope at NaN, as all others have
+
+
 def relu6(x: NativeArray) -> NativeArray:
     return hard_tanh(x, 0.0, 6.0)  # of two maxima, each would have half of the gradient at a limit
 
@@ -78,7 +82,7 @@ _DIRECT: Final[dict[str, Kernel]] = {
     "log_sigmoid": jax.nn.log_sigmoid,
     "log_softmax": jax.nn.log_softmax,
     "mish": settled_far(mish, 1e3),
-    "relu": jax.nn.relu,
+    "relu": relu,
     "relu6": relu6,
     "sigmoid": jax.nn.sigmoid,
     "silu": settled_far(jax.nn.silu, 1e3),

@@ -18,11 +18,11 @@ import mlx.core as mx
 
 from ember_ml.backend import contract
 from ember_ml.backend.pairs import NUMBERS
-from ember_ml.backend.spec import CLOSED
+from ember_ml.backend.spec import CLOSED, Settled
 from ember_ml.errors import GradientError
 
 if TYPE_CHECKING:
-    from ember_ml.backend.contract import Backend, Entry, Kernel, NativeArray, Spec
+    from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
     from ember_ml.backend.gradients import Function, Natives
 
 __all__ = ["checkpoint"]
@@ -33,7 +33,8 @@ _INEXACT: Final = frozenset((mx.float16, mx.bfloat16, mx.float32, mx.float64, mx
 class _Watch:
     """Sees the operands of every kernel in a function."""
 
-    def __init__(self, given: Natives, instead: Natives | None = None) -> None:
+    def __init__(self, backend: Backend, given: Natives, instead: Natives | None) -> None:
+        self._backend = backend
         # Arrays are kept with their ids, since an id is given again after its object has gone.
         self._known = {id(native): native for native in given}
         self._instead = None if instead is None else list(instead)
@@ -45,6 +46,8 @@ class _Watch:
             return type(value)([self.use(one) for one in value])
         if type(value) is not mx.array or id(value) in self._known or value.dtype not in _INEXACT:
             return value
+        if not value.ndim and self._backend.is_number(value):
+            return value  # by which nobody differentiates; the slope of an exponent may be NaN
         place = len(self.found)
         self.found.append(value)
         if self._instead is None:
@@ -104,7 +107,7 @@ def _seen(kernel: Kernel) -> Kernel:
 class _Watched(dict[str, Any]):
     """The settled kernels of a spec while someone watches; others get them as they are."""
 
-    def __init__(self, spec: Spec, plain: dict[str, Entry], whole: bool) -> None:
+    def __init__(self, spec: Spec, plain: dict[str, Any], whole: bool) -> None:
         super().__init__()
         self._spec = spec
         self._whole = whole
@@ -112,22 +115,24 @@ class _Watched(dict[str, Any]):
         self.pairs = spec.pairs
         self.users = 1
 
-    def __getitem__(self, name: str) -> Entry:
-        found = self.plain.get(name)
+    def __getitem__(self, name: str) -> Any:
+        found: Any = self.plain.get(name)
         if found is None:
             spec = self._spec
-            found = contract._settle(spec, name)
+            found = kernel, result = contract._settle(spec, name)
             if self._whole:
-                kernel = found[0]
-                found = spec.backend.whole.get(kernel, kernel), found[1]
+                found = Settled(spec.backend.whole.get(kernel, kernel), result)
             self.plain[name] = found
-        kernel, result = found
-        return (kernel if _HERE.watch is None else _seen(kernel)), result
+        if _HERE.watch is None:
+            return found
+        if self._whole:
+            return Settled(_seen(found.kernel), found.result)
+        return _seen(found[0]), found[1]
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name]
 
-    def __setitem__(self, name: str, entry: Entry) -> None:
+    def __setitem__(self, name: str, entry: Any) -> None:
         self.plain[name] = entry
 
     def pop(self, name: str, default: Any = None) -> Any:
@@ -178,7 +183,7 @@ def checkpoint(backend: Backend, function: Function, natives: Natives) -> list[A
     count = len(natives)
 
     def seen(given: Sequence[Any], instead: Natives | None) -> tuple[list[Any], list[Any]]:
-        with _watched(backend, _Watch(given, instead)) as watch:
+        with _watched(backend, _Watch(backend, given, instead)) as watch:
             outs = [watch.use(out) for out in function(given)]
         return outs, watch.found
 

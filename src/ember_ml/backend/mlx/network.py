@@ -11,6 +11,7 @@ from ember_ml.backend.contract import Kernel
 from ember_ml.backend.gradients import TRANSFORMING
 from ember_ml.backend.mlx import recurrent, windows
 from ember_ml.backend.mlx.elementwise import exp64
+from ember_ml.backend.mlx.slopes import with_pulls
 from ember_ml.backend.portable.network import KERNELS
 
 __all__ = ["FLOAT64", "OVERRIDES", "PORTABLE64", "WIDE", "sigmoid64", "softplus_of_one"]
@@ -24,8 +25,16 @@ Array = Any  # mx.array; its operators are untyped
 # Where both are equal MLX's extremes take the second, the limit, which is right for these.
 
 
-def relu(x: Array) -> Array:
+def _relu(x: Array) -> Array:
     return mx.maximum(x, 0.0)
+
+
+def _where_positive(g: Array, out: Array, x: Array) -> Array:
+    return mx.where(x <= 0, mx.zeros_like(g), g)
+
+
+# By a choice: MLX multiplies by zeros, which is NaN where the gradient is infinite.
+relu: Final = with_pulls(_relu, _where_positive)
 
 
 def relu6(x: Array) -> Array:

@@ -1,6 +1,8 @@
 """Sums on MLX's CPU, which adds one value after another: over ten million that loses a digit.
 
 Long axes are added in blocks, and the sums of the blocks after that, as NumPy and PyTorch do.
+
+This is a file of the compiled core: see ember_ml/compiled.py.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ __all__ = ["KERNELS", "WHOLE"]
 Array = Any  # mx.array; its operators are untyped
 
 _BLOCK: Final = 128
+_TOTAL: Final[Any] = mx.sum  # a constant, which compiled code holds at hand
 
 
-def _sum(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+def _sum(x: Array, axis: Any = None, keepdims: Any = False) -> Array:
     if not x.size:
         # MLX leaves memory as it was in sums over several axes of which one is empty.
         none = mx.sum(x, axis=axis, keepdims=keepdims)
@@ -36,7 +39,7 @@ def _sum(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 def _sum_all(x: Array) -> Array:
-    return mx.sum(x if x.size <= _BLOCK else _shortened(x.reshape(-1), 0))
+    return _TOTAL(x if x.size <= _BLOCK else _shortened(x.reshape(-1), 0))
 
 
 def _axes(axis: Any, ndim: int) -> list[int]:
@@ -61,7 +64,7 @@ def _shortened(x: Array, axis: int) -> Array:
     return x
 
 
-def _mean(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+def _mean(x: Array, axis: Any = None, keepdims: Any = False) -> Array:
     if 0 < x.size <= _BLOCK:
         return mx.mean(x, axis=axis, keepdims=keepdims)
     total = _sum(x, axis, keepdims)

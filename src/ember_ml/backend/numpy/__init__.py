@@ -82,7 +82,9 @@ class NumpyBackend(Backend):
 
     def kernel(self, name: str, dtype: DType) -> Kernel:
         found = super().kernel(name, dtype)
-        if name == "scaled_dot_product_attention":
+        if name == "matmul" and dtype in network.BLAS:
+            found = network.matmul
+        elif name == "scaled_dot_product_attention":
             found = network.attending(found)
         noisy = name in kernels.NOISY or name in network.NOISY
         if noisy and (dtype.is_floating or dtype.is_complex):

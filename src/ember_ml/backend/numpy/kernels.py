@@ -314,7 +314,12 @@ def repeat(x: Array, counts: Array, axis: int) -> Any:
 
 def cholesky(x: Array, upper: bool) -> Any:
     _require_finite("cholesky", x)
-    return np.linalg.cholesky(x, upper=upper)
+    try:
+        return np.linalg.cholesky(x, upper=upper)
+    except np.linalg.LinAlgError:
+        raise LinAlgError(
+            "ops.linalg.cholesky got a matrix that is not positive definite"
+        ) from None
 
 
 def _finite(name: str) -> Kernel:

@@ -150,7 +150,7 @@ def _rnn(
     turned = np.ascontiguousarray(w_hh.T)
     for t in order:
         new = sums[t]
-        new += np.matmul(h, turned)
+        new += h.dot(turned)
         if kind == "tanh":
             np.tanh(new, out=new)
         else:
@@ -184,7 +184,7 @@ def _rnn_back(
         counts = _counts(mask, t)
         through, past = _split(_reached(above, g_h, t, counts), counts)
         np.multiply(through, slopes[t], out=g[t])
-        g_h = np.matmul(g[t], w_hh)
+        g_h = g[t].dot(w_hh)
         if past is not None:
             g_h += past
     befores = _before(kept["out"], h0, mask, order[::-1])
@@ -210,7 +210,7 @@ def _lstm(
     tops = np.empty_like(cells)
     for t in order:
         sums, cells[t] = gates[t], c
-        sums += np.matmul(h, turned)
+        sums += h.dot(turned)
         np.tanh(sums, out=sums)
         for part in (sums[:, : 2 * size], sums[:, 3 * size :]):
             part *= 0.5
@@ -271,7 +271,7 @@ def _lstm_back(
             out=g[t, :, : 3 * size].reshape(len(g_c), 3, size),
         )
         np.multiply(into[t, :, 3 * size :], g_new, out=g[t, :, 3 * size :])
-        g_h = np.matmul(g[t], w_hh)
+        g_h = g[t].dot(w_hh)
         g_c = g_c * f[t]
         if past is not None and past_c is not None:
             g_h += past
@@ -300,7 +300,7 @@ def _gru(
     inners = np.empty((*x.shape[:2], size), x.dtype)
     for t in order:
         sums = gates[t]
-        inner = np.matmul(h, turned)
+        inner = h.dot(turned)
         if shift is not None:
             inner += shift
         both, n = sums[:, : 2 * size], sums[:, 2 * size :]

@@ -133,17 +133,24 @@ def gelu(xp: Kernels, x: NativeArray, tanh: bool) -> NativeArray:
     return x * (xp.erf(x * math.sqrt(0.5)) + 1.0) * 0.5
 
 
+def _highest(xp: Kernels, x: NativeArray, axis: int) -> NativeArray:
+    """By how much values are moved, which changes nothing: a gradient through it would be zero but
+    for the rounding of a long sum, and would put that on the largest value.
+    """
+    return xp.stop_gradient(xp.max(x, axis=axis, keepdims=True))
+
+
 def softmax(xp: Kernels, x: NativeArray, axis: int) -> NativeArray:
     if not all(x.shape):
         return x + 0.0  # nothing has no largest value
-    e = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
+    e = xp.exp(x - _highest(xp, x, axis))
     return e / xp.sum(e, axis=axis, keepdims=True)
 
 
 def log_softmax(xp: Kernels, x: NativeArray, axis: int) -> NativeArray:
     if not all(x.shape):
         return x + 0.0
-    shifted = x - xp.max(x, axis=axis, keepdims=True)
+    shifted = x - _highest(xp, x, axis)
     return shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
 
 

@@ -67,7 +67,9 @@ def _extreme(name: str, reduce: Kernel) -> Kernel:
 
 def _not_empty(name: str, x: Tensor, axis: Any) -> None:
     axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    if not all(x.shape[a] for a in axes):
+    places = {a % x.ndim for a in axes if -x.ndim <= a < x.ndim}
+    # Axes that are wrong are the mistake to tell of, which the caller does.
+    if len(places) == len(axes) and not all(x.shape[a] for a in places):
         raise ShapeError(f"ops.{name} got shape {tuple(x.shape)}; nothing has no {name}imum")
 
 
@@ -222,7 +224,13 @@ def isin(x: Tensor, y: Tensor, invert: bool) -> Tensor:
 
 
 def cholesky(x: Tensor, upper: bool) -> Any:
-    return torch.linalg.cholesky(x, upper=upper)
+    _require_finite("cholesky", x)
+    try:
+        return torch.linalg.cholesky(x, upper=upper)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # its stubs lack it
+        raise LinAlgError(
+            "ops.linalg.cholesky got a matrix that is not positive definite"
+        ) from None
 
 
 def solve(x: Tensor, y: Tensor) -> Any:
@@ -235,11 +243,15 @@ def _finite(name: str) -> Kernel:
     factorise: Kernel = getattr(torch.linalg, name)
 
     def kernel(x: Tensor, *options: Any) -> Any:
-        if readable(x) and not bool(torch.isfinite(x).all()):
-            raise LinAlgError(f"ops.linalg.{name} takes finite numbers, not NaN or infinity")
+        _require_finite(name, x)
         return factorise(x, *options)
 
     return kernel
+
+
+def _require_finite(name: str, x: Tensor) -> None:
+    if readable(x) and not bool(torch.isfinite(x).all()):
+        raise LinAlgError(f"ops.linalg.{name} takes finite numbers, not NaN or infinity")
 
 
 def _transform(name: str) -> Kernel:

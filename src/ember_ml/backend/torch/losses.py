@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ember_ml.backend.contract import Kernel
+from ember_ml.errors import DeviceError
 
 __all__ = ["OVERRIDES"]
 
@@ -41,6 +42,8 @@ def of_rows(
     scores: Tensor, classes: Tensor, ignored: int | None, reduction: str, sloped: bool
 ) -> tuple[Tensor, None]:
     """The same for rows of scores; torch looks at the classes and has the slope itself."""
+    if not scores.is_cpu:
+        raise DeviceError("elsewhere it does not look")
     number = _NO_CLASS if ignored is None else ignored
     return cross_entropy(scores, classes, ignore_index=number, reduction=reduction), None
 

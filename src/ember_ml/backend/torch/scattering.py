@@ -83,6 +83,8 @@ def _scatter(name: str, run: Run, start: int, *, exact: bool) -> Kernel:
         if not readable(indices):
             indices = torch.where(indices < 0, indices + size, indices)
             return run(values, indices, axis, values.new_full(shape, empty)).to(dtype)
+        if 0 in shape:  # torch looks at no index where there is nothing to write to
+            require_range(name, indices.cpu().numpy(), size)
         try:
             # torch notices negative indices as well as those beyond, and few have either.
             return run(values, indices, axis, values.new_full(shape, empty)).to(dtype)
