@@ -188,4 +188,5 @@ def test_the_machine_is_described() -> None:
     assert found["compiled"] is compiled.is_compiled()
     assert json.loads(json.dumps(found)) == found
     assert f"Python {found['python']}" in machine.summary(found)
+    assert "as for Zen," in machine.summary({**found, "blas": "Zen"})
     assert machine.summary({}) == "an unknown machine"

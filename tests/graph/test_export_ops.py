@@ -42,8 +42,8 @@ CANNOT: Final[dict[str, str]] = {
     # Complex numbers live within a graph, but not at its ends.
     **dict.fromkeys(
         ("fft.fft", "fft.ifft", "fft.rfft", "fft.ihfft", "fft.fftn", "fft.ifftn", "fft.irfftn",
-         "fft.rfftn", "fft.hfft", "stft", "istft", "hilbert", "astype-complex64",
-         "astype-complex128"),
+         "fft.rfftn", "fft.fft2", "fft.ifft2", "fft.irfft2", "fft.rfft2", "fft.hfft", "stft",
+         "istft", "hilbert", "astype-complex64", "astype-complex128"),
         _COMPLEX,
     ),
     **dict.fromkeys(

@@ -49,6 +49,35 @@ def differences(loss: Any, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return out
 
 
+# --- Norms of nothing, as NumPy has them --------------------------------------------------------
+
+
+@pytest.mark.parametrize("ord", [np.inf, 0, 1, 2, 3, None])
+def test_vector_norm_of_nothing(backend: str, ord: Any) -> None:
+    for keepdims in (False, True):
+        options: dict[str, Any] = {"axis": 1, "ord": ord, "keepdims": keepdims}
+        got = linalg.vector_norm(ops.zeros((2, 0)), **options)
+        wanted = np.linalg.vector_norm(np.zeros((2, 0), np.float32), **options)
+        assert got.dtype == "float32"
+        np.testing.assert_array_equal(got.numpy(), wanted, strict=True)
+    assert linalg.vector_norm(ops.zeros((0,)), ord=ord).item() == 0
+    assert linalg.norm(ops.zeros((0,)), ord).item() == 0
+
+
+@pytest.mark.parametrize("ord", [np.inf, 1, 2, "fro", "nuc"])
+def test_matrix_norm_of_nothing(backend: str, ord: Any) -> None:
+    for shape in ((0, 3), (3, 0), (0, 0), (2, 0, 3), (0, 2, 3)):
+        got = linalg.matrix_norm(ops.zeros(shape), ord=ord)
+        wanted = np.linalg.matrix_norm(np.zeros(shape, np.float32), ord=ord)
+        np.testing.assert_array_equal(got.numpy(), np.asarray(wanted), strict=True)
+    assert linalg.matrix_norm(ops.zeros((3, 0)), ord=-np.inf).item() == 0
+    assert linalg.matrix_norm(ops.zeros((0, 3)), ord=-1).item() == 0
+
+
+def test_vector_norm_without_order_is_that_of_two(backend: str) -> None:
+    assert linalg.vector_norm([3.0, 4.0], ord=None).item() == 5
+
+
 # --- SciPy's word -----------------------------------------------------------------------------
 
 

@@ -42,6 +42,26 @@ def test_split_for_devices(backend: str) -> None:
     assert [part.shape for part in parts] == [(2, 3)] * 4
 
 
+@pytest.mark.parametrize("options", [{"prepend": 0}, {"append": 7}, {"prepend": 0, "append": 7}])
+def test_diff_takes_numbers_at_the_ends(backend: str, options: dict[str, Any]) -> None:
+    x = np.asarray([[1.0, 4.0, 9.0], [2.0, 3.0, 5.0]], np.float32)
+    for axis in (0, 1):
+        got = ops.diff(ops.asarray(x), axis=axis, **options)
+        assert got.dtype == "float32"
+        np.testing.assert_array_equal(got.numpy(), np.diff(x, axis=axis, **options))
+    ends = {name: ops.asarray(end, dtype="float32") for name, end in options.items()}
+    np.testing.assert_array_equal(ops.diff(ops.asarray(x), **ends).numpy(), got.numpy())
+    # A Python number is weak: it widens no dtype of its kind.
+    assert ops.diff(ops.ones(2, dtype="float16"), prepend=0.5).dtype == "float16"
+    assert ops.diff(ops.ones(2, dtype="int32"), prepend=0).dtype == "int32"
+
+
+def test_gradient_of_diff_with_numbers_at_the_ends(backend: str) -> None:
+    weights = ops.asarray([1.0, 10.0, 100.0])
+    gradient = em.grad(lambda x: ops.sum(ops.diff(x, prepend=0.0, append=5.0) * weights))
+    assert gradient(ops.asarray([1.0, 2.0])).tolist() == [-9.0, -90.0]
+
+
 # --- Properties -------------------------------------------------------------------------------
 
 
@@ -79,6 +99,13 @@ def test_pad_is_numpys(data: st.DataObject) -> None:
         with em.use_backend(name):
             got = ops.pad(x, widths, mode, **options)
         np.testing.assert_array_equal(got.numpy(), np.pad(x, widths, mode, **options))
+
+
+@pytest.mark.parametrize("text", ["ij->ij", "ij->ji", "ii->i"])
+def test_einsum_of_one_operand_has_memory_of_its_own(backend: str, text: str) -> None:
+    x = ops.zeros((2, 2))
+    ops.einsum(text, x)[...] = 1.0
+    assert x.tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
 @settings(max_examples=60, deadline=None)

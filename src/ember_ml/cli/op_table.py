@@ -14,7 +14,6 @@ from rich.table import Table
 import ember_ml as em
 from ember_ml.backend import selection
 from ember_ml.errors import EmberError, UnknownKeyError
-from ember_ml.ops import chapters
 from ember_ml.ops.registry import REGISTRY, Op
 
 __all__ = ["exports", "names", "show"]
@@ -22,7 +21,6 @@ __all__ = ["exports", "names", "show"]
 
 def names(pattern: str) -> list[str]:
     """The ops whose name holds a text, or fits a pattern with * and ?."""
-    chapters.load_all()
     wild = pattern if any(x in pattern for x in "*?[") else f"*{pattern}*"
     found = [name for name in sorted(REGISTRY) if fnmatch(name, wild)]
     if not found:

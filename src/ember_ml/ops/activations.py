@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, DTypeError, ShapeError
-from ember_ml.ops.axes import axis_of
+from ember_ml.ops.axes import axis_of, number_of
 from ember_ml.ops.dispatch import call, gathered, unary
 from ember_ml.ops.elementwise import multiply, tanh
 from ember_ml.ops.explain import describe, explain
@@ -99,7 +99,7 @@ def leaky_relu(x: LikeFloat[D, V, R], /, negative_slope: float = 0.01) -> Tensor
     >>> leaky_relu([-2.0, 2.0], 0.5).tolist()
     [-1.0, 2.0]
     """
-    return call("leaky_relu", x, float(negative_slope))
+    return call("leaky_relu", x, number_of("leaky_relu", negative_slope, "negative_slope"))
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)
@@ -136,7 +136,8 @@ def threshold(x: LikeFloat[D, V, R], /, threshold: float, value: float) -> Tenso
     >>> threshold([0.5, 2.0], 1.0, 0.0).tolist()
     [0.0, 2.0]
     """
-    return call("threshold", x, float(threshold), float(value))
+    limit = number_of("threshold", threshold, "threshold")
+    return call("threshold", x, limit, number_of("threshold", value, "value"))
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)
@@ -148,9 +149,11 @@ def hard_tanh(
     >>> hard_tanh([-3.0, 0.5, 3.0]).tolist()
     [-1.0, 0.5, 1.0]
     """
-    if not min_val <= max_val:
+    low = number_of("hard_tanh", min_val, "min_val")
+    high = number_of("hard_tanh", max_val, "max_val")
+    if not low <= high:
         raise DomainError(f"ops.hard_tanh got the range {min_val} to {max_val}, which is empty")
-    return call("hard_tanh", x, float(min_val), float(max_val))
+    return call("hard_tanh", x, low, high)
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)
@@ -194,9 +197,10 @@ def soft_shrink(x: LikeFloat[D, V, R], /, lambd: float = 0.5) -> Tensor[D, V, R]
 
 
 def _not_negative(name: str, lambd: float) -> float:
-    if not lambd >= 0:
+    distance = number_of(name, lambd, "lambd")
+    if not distance >= 0:
         raise DomainError(f"ops.{name} got lambd={lambd}; it must not be negative")
-    return float(lambd)
+    return distance
 
 
 # --- Curves -----------------------------------------------------------------------------------
@@ -231,9 +235,10 @@ def softplus(
     >>> softplus([-1000.0, 100.0]).tolist()
     [0.0, 100.0]
     """
-    if not beta:
+    factor = number_of("softplus", beta, "beta")
+    if not factor:
         raise DomainError("ops.softplus got beta=0; it must not be zero")
-    return call("softplus", x, float(beta), float(threshold))
+    return call("softplus", x, factor, number_of("softplus", threshold, "threshold"))
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)
@@ -273,7 +278,7 @@ def elu(x: LikeFloat[D, V, R], /, alpha: float = 1.0) -> Tensor[D, V, R]:
     >>> elu([-1000.0, 2.0]).tolist()
     [-1.0, 2.0]
     """
-    return call("elu", x, float(alpha))
+    return call("elu", x, number_of("elu", alpha, "alpha"))
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)
@@ -293,9 +298,10 @@ def celu(x: LikeFloat[D, V, R], /, alpha: float = 1.0) -> Tensor[D, V, R]:
     >>> celu([-1000.0, 2.0], 0.5).tolist()
     [-0.5, 2.0]
     """
-    if not alpha:
+    scale = number_of("celu", alpha, "alpha")
+    if not scale:
         raise DomainError("ops.celu got alpha=0; it must not be zero")
-    return call("celu", x, float(alpha))
+    return call("celu", x, scale)
 
 
 @op(accepts=REAL_FLOATING, lift="float", standard=False)

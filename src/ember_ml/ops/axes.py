@@ -1,4 +1,4 @@
-"""Reading shapes and axes as users write them."""
+"""Reading shapes, axes and numbers as users write them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from ember_ml.errors import AxisError, DTypeError, ShapeError
+from ember_ml.errors import AxisError, DomainError, DTypeError, EmberError, ShapeError
 
-__all__ = ["axes_of", "axis_of", "broadcast", "integer_of", "shape_of"]
+__all__ = ["axes_of", "axis_of", "broadcast", "integer_of", "number_of", "shape_of"]
 
 
 def integer_of(op: str, value: Any, what: str) -> int:
@@ -21,6 +21,24 @@ def integer_of(op: str, value: Any, what: str) -> int:
         raise DTypeError(
             f"ops.{op} takes an integer {what}, not {value!r} of type {type(value).__name__}"
         ) from None
+
+
+def number_of(op: str, value: Any, what: str) -> float:
+    """A Python float of anything that is a real number; text that spells one is none."""
+    if type(value) is float:
+        return value
+    try:
+        if not isinstance(value, str | bytes | bytearray):
+            return float(value)
+    except EmberError:
+        raise  # a tensor of several elements, or one without values yet, says so itself
+    except OverflowError:
+        raise DomainError(f"ops.{op} got a number as {what} that no float can hold") from None
+    except (TypeError, ValueError):
+        pass
+    raise DTypeError(
+        f"ops.{op} takes a real number as {what}, not {value!r} of type {type(value).__name__}"
+    )
 
 
 def shape_of(op: str, shape: Any, *, unknown: bool = False) -> tuple[int, ...]:

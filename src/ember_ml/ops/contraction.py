@@ -76,6 +76,8 @@ def contracted(
         raise explain("einsum", error, tuple(tensors)) from error
     if type(native) is not spec.native_type:
         native = backend.settle_native(native, spec)
+    if spec.mutable and len(arrays) == 1 and backend.shares_memory(arrays[0], native):
+        native = backend.copy(native)
     if taped:
         return recorded("contract", native, spec, taped, (terms, output))
     return fill(native, spec)

@@ -10,7 +10,7 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.errors import AxisError, DomainError, DTypeError, ShapeError
 from ember_ml.ops import dispatch
-from ember_ml.ops.axes import axes_of, axis_of, integer_of
+from ember_ml.ops.axes import axes_of, axis_of, integer_of, number_of
 from ember_ml.ops.creation import _host
 from ember_ml.ops.registry import ANY, LINALG, op
 from ember_ml.tensor import convert
@@ -19,22 +19,28 @@ from ember_ml.typing import Axis, DTypeLike, TensorLike
 
 __all__ = [
     "fft",
+    "fft2",
     "fftfreq",
     "fftn",
     "fftshift",
     "hfft",
     "ifft",
+    "ifft2",
     "ifftn",
     "ifftshift",
     "ihfft",
     "irfft",
+    "irfft2",
     "irfftn",
     "rfft",
+    "rfft2",
     "rfftfreq",
     "rfftn",
 ]
 
 _NORMS = ("backward", "ortho", "forward")
+# From half of a spectrum of m elements come 2 * (m - 1) real values, if nothing else is said.
+_HALVED = frozenset(("fft.irfft", "fft.hfft", "fft.irfftn"))
 _REAL = frozenset((dtypes.float32, dtypes.float64))
 
 
@@ -43,29 +49,62 @@ def _line(name: str, x: TensorLike, n: int | None, axis: int, norm: str) -> Tens
     tensor = _input(name, x, norm)
     place = axis_of(name, axis, tensor.ndim)
     length = None if n is None else _length(name, n)
-    if length is None and not tensor.shape[place]:
-        raise ShapeError(f"ops.{name} got no elements along axis {place} of {tensor.shape}")
+    if length is None:
+        _require_points(name, name, tensor, (place,))
     return dispatch.call(name, tensor, length, place, norm)
 
 
 def _box(
-    name: str, x: TensorLike, s: Sequence[int] | None, axes: Sequence[int] | None, norm: str
+    name: str,
+    x: TensorLike,
+    s: Sequence[int] | None,
+    axes: Sequence[int] | None,
+    norm: str,
+    kernel: str = "",
 ) -> Tensor:
-    """Run a transform along several axes."""
+    """Run a transform along several axes; `kernel` names the one of an op that has none."""
     tensor = _input(name, x, norm)
+    if kernel:
+        tensor = dispatch.lifted(name, tensor)  # so that errors of dtypes name the op
+    lengths = None if s is None else tuple(_length(name, n) for n in _several(name, s, "s"))
     if axes is None:
-        first = 0 if s is None else tensor.ndim - len(s)
+        first = 0 if lengths is None else tensor.ndim - len(lengths)
         if first < 0:
-            raise AxisError(f"ops.{name} got {len(s or ())} lengths for {tensor.ndim} axes")
+            raise AxisError(f"ops.{name} got {len(lengths or ())} lengths for {tensor.ndim} axes")
         places: tuple[int, ...] = tuple(range(first, tensor.ndim))
     else:
-        places = axes_of(name, tuple(axes), tensor.ndim)
-    lengths = None if s is None else tuple(_length(name, n) for n in s)
+        places = axes_of(name, _several(name, axes, "axes"), tensor.ndim)
     if lengths is not None and len(lengths) != len(places):
         raise AxisError(f"ops.{name} got {len(lengths)} lengths for {len(places)} axes")
     if not places:
         raise AxisError(f"ops.{name} takes at least one axis")
-    return dispatch.call(name, tensor, lengths, places, norm)
+    if lengths is None:
+        _require_points(name, kernel or name, tensor, places)
+    return dispatch.call(kernel or name, tensor, lengths, places, norm)
+
+
+def _several(name: str, values: Any, what: str) -> tuple[Any, ...]:
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise DTypeError(
+            f"ops.{name} takes a sequence of integers as {what}, not {values!r} of type "
+            f"{type(values).__name__}"
+        )
+    return tuple(values)
+
+
+def _require_points(name: str, kernel: str, x: Tensor, places: tuple[int, ...]) -> None:
+    """Raise ShapeError where the lengths of the axes leave a transform without elements.
+
+    Engines disagree about those: some give nothing, some an element that was never there.
+    """
+    for place in places:
+        if not x.shape[place]:
+            raise ShapeError(f"ops.{name} got no elements along axis {place} of {x.shape}")
+    if kernel in _HALVED and x.shape[places[-1]] < 2:
+        raise ShapeError(
+            f"ops.{name} got one element along axis {places[-1]} of {x.shape}, which stands for "
+            f"2 * (1 - 1) = 0 real values; give {'s' if kernel.endswith('n') else 'n'}"
+        )
 
 
 def _input(name: str, x: TensorLike, norm: str) -> Tensor:
@@ -224,6 +263,74 @@ def irfftn(
     return _box("fft.irfftn", x, s, axes, norm)
 
 
+@op("fft.fft2", accepts=LINALG, lift="float", result="complex", standard=False)
+def fft2(
+    x: TensorLike,
+    /,
+    *,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: str = "backward",
+) -> Tensor:
+    """The transform along two axes, the last ones if not said otherwise.
+
+    >>> fft2([[1.0, 0.0], [0.0, 0.0]]).tolist()
+    [[(1+0j), (1+0j)], [(1+0j), (1+0j)]]
+    """
+    return _box("fft.fft2", x, s, axes, norm, "fft.fftn")
+
+
+@op("fft.ifft2", accepts=LINALG, lift="float", result="complex", standard=False)
+def ifft2(
+    x: TensorLike,
+    /,
+    *,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: str = "backward",
+) -> Tensor:
+    """The inverse of `fft2`.
+
+    >>> ifft2([[4.0 + 0j, 0j], [0j, 0j]]).tolist()
+    [[(1+0j), (1+0j)], [(1+0j), (1+0j)]]
+    """
+    return _box("fft.ifft2", x, s, axes, norm, "fft.ifftn")
+
+
+@op("fft.rfft2", accepts=_REAL, lift="float", result="complex", standard=False)
+def rfft2(
+    x: TensorLike,
+    /,
+    *,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: str = "backward",
+) -> Tensor:
+    """The transform of real values along two axes: the half that is not redundant.
+
+    >>> rfft2([[1.0, 1.0], [1.0, 1.0]]).tolist()
+    [[(4+0j), 0j], [0j, 0j]]
+    """
+    return _box("fft.rfft2", x, s, axes, norm, "fft.rfftn")
+
+
+@op("fft.irfft2", accepts=LINALG, lift="float", result="real", standard=False)
+def irfft2(
+    x: TensorLike,
+    /,
+    *,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: str = "backward",
+) -> Tensor:
+    """The inverse of `rfft2`: real values.
+
+    >>> irfft2([[4.0 + 0j, 0j], [0j, 0j]]).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    return _box("fft.irfft2", x, s, axes, norm, "fft.irfftn")
+
+
 @op("fft.fftfreq", creates=True)
 def fftfreq(
     n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: str | None = None
@@ -254,7 +361,7 @@ def _frequencies(
     wanted = dtypes.default_float if dtype is None else dtypes.to_dtype(dtype)
     if not wanted.is_floating:
         raise DTypeError(f"ops.{name} takes a real floating dtype, not {wanted}")
-    return _host(make(_length(name, n), float(d)), wanted, device)
+    return _host(make(_length(name, n), number_of(name, d, "d")), wanted, device)
 
 
 @op("fft.fftshift", accepts=ANY)

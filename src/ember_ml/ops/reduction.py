@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
 
 from ember_ml import dtypes
 from ember_ml.errors import DomainError, ShapeError
@@ -247,16 +246,26 @@ def diff(
 ) -> Tensor:
     """The n-th differences between neighbours along an axis.
 
+    Values to `prepend` and `append` have the shape of `x` besides that axis, or are one number.
+
     >>> diff([1, 4, 9]).tolist()
     [3, 5]
+    >>> diff([1, 4, 9], prepend=0).tolist()
+    [1, 3, 5]
     """
     tensor = convert.to_tensor(x)
     place = axis_of("diff", axis, tensor.ndim)
     times = integer_of("diff", n, "n")
     if times < 0:
         raise DomainError(f"ops.diff got n={times}; a count is not negative")
-    parts: list[Any] = [part for part in (prepend, tensor, append) if part is not None]
-    if len(parts) > 1:
+    if prepend is not None or append is not None:
+        given = [part for part in (prepend, x, append) if part is not None]
+        side = (*tensor.shape[:place], 1, *tensor.shape[place + 1 :])
+        # A number stands for a slice of it, as in NumPy.
+        parts = [
+            part if part.ndim else manipulation.broadcast_to(part, side)
+            for part in dispatch.aligned("diff", *given)
+        ]
         tensor = manipulation.concat(parts, axis=place)
     before = (slice(None),) * place
     for _ in builtins.range(times):

@@ -13,13 +13,11 @@ import numpy as np
 from ember_ml import dtypes
 from ember_ml.backend import selection
 from ember_ml.dtypes import DType
-from ember_ml.ops import chapters
 from ember_ml.ops.registry import REGISTRY
 from ember_ml.tensor.core import Tensor
 
 __all__ = ["Array", "Case", "check", "sample"]
 
-chapters.load_all()  # cases are demanded of every op
 
 Array = np.ndarray[Any, Any]
 # Inputs of one run of a case: plain NumPy arrays of the dtype under test.

@@ -231,7 +231,23 @@ ACTIVATIONS: Final[tuple[Case, ...]] = (
          law("prelu")),
 )  # fmt: skip
 
+
+def _no_number(op: str, option: str, value: Any, /, **others: Any) -> Mistake:
+    return Mistake(f"{op}-{option}-{value}", DTypeError,
+                   lambda xp: getattr(xp, op)(xp.ones(2), **{option: value}, **others),
+                   (f"ops.{op} ", option, repr(value)))  # fmt: skip
+
+
 MISTAKES: Final[tuple[Mistake, ...]] = (
+    *(_no_number(op, option, value)
+      for op, option in (("leaky_relu", "negative_slope"), ("elu", "alpha"), ("celu", "alpha"),
+                         ("softplus", "beta"), ("softplus", "threshold"), ("hard_tanh", "min_val"),
+                         ("hard_tanh", "max_val"), ("hard_shrink", "lambd"),
+                         ("soft_shrink", "lambd"))
+      for value in ("a", "1", None)),
+    _no_number("threshold", "threshold", "a", value=0.0),
+    _no_number("threshold", "value", None, threshold=0.0),
+    Mistake("elu-huge", DomainError, lambda xp: xp.elu(xp.ones(2), 10**400), ("ops.elu", "alpha")),
     Mistake("softmax-axis", AxisError, lambda xp: xp.softmax(xp.ones((2, 3)), axis=2),
             ("ops.softmax", "axis 2")),
     Mistake("softmax-0d", AxisError, lambda xp: xp.softmax(xp.ones(())), ("ops.softmax",)),

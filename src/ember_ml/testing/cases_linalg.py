@@ -255,7 +255,7 @@ def _line(op: str, over: tuple[DType, ...]) -> list[Case]:
 def _box(op: str, over: tuple[DType, ...]) -> list[Case]:
     reference = getattr(np.fft, op)
     options: tuple[dict[str, Any], ...] = (
-        {"axes": (0, 1, 2)},
+        {} if op.endswith("2") else {"axes": (0, 1, 2)},
         {"s": (2, 6), "axes": (0, 2), "norm": "ortho"},
     )
     return [
@@ -276,7 +276,8 @@ FOURIER: Final[tuple[Case, ...]] = (
     *(c for op in ("fft", "ifft", "irfft", "hfft") for c in _line(op, _LINALG)),
     *(c for op in ("rfft", "ihfft") for c in _line(op, _REALS)),
     *(c for op in ("fftn", "ifftn", "irfftn") for c in _box(op, _LINALG)),
-    *_box("rfftn", _REALS),
+    *(c for op in ("fft2", "ifft2", "irfft2") for c in _box(op, _LINALG)),
+    *(c for op in ("rfftn", "rfft2") for c in _box(op, _REALS)),
     _case("fft.fftfreq", lambda xp: xp.fft.fftfreq(5, d=0.5), lambda: np.fft.fftfreq(5, 0.5),
           lambda dtype: [()], (dtypes.float32,)),
     _case("fft.rfftfreq", lambda xp: xp.fft.rfftfreq(5, d=0.5), lambda: np.fft.rfftfreq(5, 0.5),

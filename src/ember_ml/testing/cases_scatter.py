@@ -173,6 +173,14 @@ SEGMENTS: Final[tuple[Case, ...]] = tuple(
     )
 )  # fmt: skip
 
+
+def _beyond_nothing(aggr: str, shape: tuple[int, int], size: int) -> Mistake:
+    """An index that is wrong where there is nothing to write to."""
+    return Mistake(f"scatter-{aggr}-{shape}-into-{size}", OutOfBoundsError,
+                   lambda xp: xp.scatter(xp.ones(shape), [0, 2, 1], size, aggr),
+                   ("index 2",))  # fmt: skip
+
+
 MISTAKES: Final[tuple[Mistake, ...]] = (
     Mistake("scatter-beyond", OutOfBoundsError, lambda xp: xp.scatter(xp.ones(2), [0, 3], 3),
             ("index 3", "3 places", "dim_size")),
@@ -189,6 +197,8 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     Mistake("scatter-negative-open", OutOfBoundsError, lambda xp: xp.scatter(xp.ones(2), [0, -1]),
             ("-1", "dim_size")),
     Mistake("scatter-into-nothing", OutOfBoundsError, lambda xp: xp.scatter(xp.ones(1), [0], 0)),
+    *(_beyond_nothing(aggr, shape, size) for aggr in ("add", "mean", "max", "min", "mul")
+      for shape, size in (((3, 2), 0), ((3, 0), 1))),
     Mistake("scatter-more-indices", ShapeError, lambda xp: xp.scatter(xp.ones(2), [0, 1, 2]),
             ("(3,)", "(2,)")),
     Mistake("scatter-index-shape", ShapeError,

@@ -354,7 +354,8 @@ _TRANSFORMS: Final = (
     *(c for op in ("fft", "ifft", "irfft", "hfft") for c in _lines(op, takes_complex=True)),
     *(c for op in ("rfft", "ihfft") for c in _lines(op, takes_complex=False)),
     *(c for op in ("fftn", "ifftn", "irfftn") for c in _boxes(op, takes_complex=True)),
-    *_boxes("rfftn", takes_complex=False),
+    *(c for op in ("fft2", "ifft2", "irfft2") for c in _boxes(op, takes_complex=True)),
+    *(c for op in ("rfftn", "rfft2") for c in _boxes(op, takes_complex=False)),
 )
 _SIGNALS: Final = (
     *derived("stft"),

@@ -44,7 +44,22 @@ def _not_finite(name: str) -> Mistake:
     def run(xp: Any) -> Any:
         return getattr(xp.linalg, name)(xp.full((2, 2), float("nan")))
 
-    return Mistake(f"{name}-nan", LinAlgError, run)
+    facts = ("finite",) if name == "cholesky" else ()
+    return Mistake(f"{name}-nan", LinAlgError, run, facts)
+
+
+def _no_points(name: str) -> Mistake:
+    def run(xp: Any) -> Any:
+        return getattr(xp.fft, name)(xp.zeros((2, 0)))
+
+    return Mistake(f"{name}-of-nothing", ShapeError, run, (f"ops.fft.{name} got", "(2, 0)"))
+
+
+def _one_point(name: str) -> Mistake:
+    def run(xp: Any) -> Any:
+        return getattr(xp.fft, name)(xp.ones((2, 1)))
+
+    return Mistake(f"{name}-of-one", ShapeError, run, (f"ops.fft.{name} got", "(2, 1)"))
 
 
 _STANDARD: Final = (
@@ -118,12 +133,37 @@ _STANDARD: Final = (
     Mistake("mask-shape", OutOfBoundsError, lambda xp: xp.ones((3,))[xp.asarray([True, False])]),
     Mistake("set-shape", ShapeError, lambda xp: _set(xp, 0, xp.ones((2,)))),
     Mistake("in-place-shape", ShapeError, lambda xp: _in_place(xp, [1.0], [1.0, 2.0])),
-    Mistake("fft-of-nothing", ShapeError, lambda xp: xp.fft.fft(xp.zeros((0,)))),
+    *map(
+        _no_points,
+        (
+            "fft",
+            "ifft",
+            "rfft",
+            "irfft",
+            "hfft",
+            "ihfft",
+            "fftn",
+            "ifftn",
+            "rfftn",
+            "irfftn",
+            "fft2",
+            "ifft2",
+            "rfft2",
+            "irfft2",
+        ),
+    ),
+    *map(_one_point, ("irfft", "hfft", "irfftn", "irfft2")),
     # Axes
     Mistake(
         "sum-axis", AxisError, lambda xp: xp.sum(xp.ones((2, 3)), axis=2), ("ops.sum", "axis 2")
     ),
     Mistake("max-axis", AxisError, lambda xp: xp.max(xp.ones((2, 3)), axis=-3)),
+    *(
+        Mistake(f"{op}-of-nothing-{axis}", AxisError, run, (f"axis {axis}",))
+        for op in ("max", "min", "amax", "amin", "nanmax", "nanmin")
+        for axis in ((0, 0), (0, 2))
+        for run in [lambda xp, op=op, axis=axis: getattr(xp, op)(xp.zeros((0,)), axis=axis)]
+    ),
     Mistake("mean-twice", AxisError, lambda xp: xp.mean(xp.ones((2, 3)), axis=(0, 0))),
     Mistake("all-axis-0d", AxisError, lambda xp: xp.all(xp.ones(()), axis=0)),
     Mistake("argmax-axis", AxisError, lambda xp: xp.argmax(xp.ones((2,)), axis=1)),
@@ -226,6 +266,21 @@ _STANDARD: Final = (
         "searchsorted-side", DomainError, lambda xp: xp.searchsorted(xp.ones(2), 1.0, side="up")
     ),
     Mistake("norm-name", DomainError, lambda xp: xp.linalg.matrix_norm(xp.ones((2, 2)), ord="max")),
+    *(
+        Mistake(f"vector-norm-{ord}", error, run, ("ops.linalg.vector_norm", repr(ord)))
+        for ord, error in (("fro", DomainError), ("a", DomainError), ([1], DTypeError))
+        for run in [lambda xp, ord=ord: xp.linalg.vector_norm(xp.ones(2), ord=ord)]
+    ),
+    Mistake("fft-axes-number", DTypeError, lambda xp: xp.fft.fftn(xp.ones((2, 2)), axes=1)),
+    Mistake("fft-s-number", DTypeError, lambda xp: xp.fft.fft2(xp.ones((2, 2)), s=1)),
+    Mistake("fft2-vector", AxisError, lambda xp: xp.fft.fft2(xp.ones(2)), ("ops.fft.fft2",)),
+    Mistake(
+        "rfft2-complex",
+        DTypeError,
+        lambda xp: xp.fft.rfft2(xp.ones((2, 2), dtype="complex64")),
+        ("ops.fft.rfft2",),
+    ),
+    Mistake("fftfreq-spacing", DTypeError, lambda xp: xp.fft.fftfreq(4, d="a"), ("fft.fftfreq",)),
     Mistake("fft-norm", DomainError, lambda xp: xp.fft.fft(xp.ones(2), norm="none")),
     Mistake("asarray-no-copy", CopyError, lambda xp: xp.asarray([1, 2], copy=False)),
     # Linear algebra
@@ -237,6 +292,7 @@ _STANDARD: Final = (
         "cholesky-indefinite",
         LinAlgError,
         lambda xp: xp.linalg.cholesky(xp.asarray([[1.0, 2.0], [2.0, 1.0]])),
+        ("ops.linalg.cholesky got a matrix that is not positive definite",),
     ),
     *map(_not_finite, ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals")),
     # Devices

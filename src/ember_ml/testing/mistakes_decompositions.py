@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -34,6 +35,12 @@ def _nan(name: str) -> Mistake:
                     lambda xp, la: getattr(la, name)(xp.full((2, 2), float("nan"))))  # fmt: skip
 
 
+def _smallest(name: str, order: float) -> Mistake:
+    return _mistake(f"{name}-smallest-of-nothing-{order}", ShapeError,
+                    lambda xp, la: getattr(la, name)(xp.zeros((0, 0)), ord=order),
+                    f"ops.linalg.{name} got no elements")  # fmt: skip
+
+
 _SINGULAR: Final = [[1.0, 2.0], [0.0, 0.0]]
 
 MISTAKES: Final[tuple[Mistake, ...]] = (
@@ -62,6 +69,8 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     _mistake("tensorsolve-singular", LinAlgError,
              lambda xp, la: la.tensorsolve(xp.ones((2, 2)), xp.ones((2,)))),
     _mistake("tensorinv-singular", LinAlgError, lambda xp, la: la.tensorinv(xp.ones((2, 2)), 1)),
+    *map(_smallest, ("vector_norm", "matrix_norm", "matrix_norm", "matrix_norm", "norm"),
+         (-math.inf, -math.inf, -1, -2, -2)),
     _mistake("cond-empty", LinAlgError, lambda xp, la: la.cond(xp.ones((0, 0))), "(0, 0)"),
     # Shapes
     *(_given(f"{name}-vector", name, "matrices", (3,))

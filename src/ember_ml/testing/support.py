@@ -12,7 +12,6 @@ from ember_ml import dtypes
 from ember_ml.backend import selection
 from ember_ml.dtypes import DType
 from ember_ml.errors import DTypeError
-from ember_ml.ops import chapters
 from ember_ml.ops.registry import REGISTRY, Op
 
 __all__ = ["markdown", "result_of", "runs_on"]
@@ -38,7 +37,6 @@ def runs_on(op: Op, dtype: DType, backend: str) -> bool:
 
 def markdown(backends: Sequence[str]) -> str:
     """The table as a page of the documentation."""
-    chapters.load_all()
     letters = {name: name[0].upper() for name in backends}
     legend = ", ".join(f"{letter} {name}" for name, letter in letters.items())
     lines = [

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from ember_ml.errors import AxisError, DomainError, LinAlgError, ShapeError
 from ember_ml.ops import dispatch, elementwise, manipulation, reduction
-from ember_ml.ops.axes import axes_of
+from ember_ml.ops.axes import axes_of, number_of
 from ember_ml.ops.linearalg.diagonals import diagonal
 from ember_ml.ops.linearalg.factorisations import lu_factor, svdvals
 from ember_ml.ops.linearalg.matrices import identity_of, matrix_of, square_of
@@ -45,13 +45,27 @@ def _matrix_norm(name: str, x: Tensor, ord: Order) -> Tensor:
     if ord in ("fro", None):
         return vector_norm(x, axis=(-2, -1))
     if ord in ("nuc", 2, -2):
-        choose = {"nuc": reduction.sum, 2: reduction.max, -2: reduction.min}[ord]
-        return choose(svdvals(x), axis=-1)
+        values = svdvals(x)
+        if ord == "nuc":
+            return reduction.sum(values, axis=-1)
+        return (_largest if ord == 2 else _smallest)(name, values, (values.ndim - 1,))
     if ord in (1, -1, math.inf, -math.inf):
         along = -2 if abs(ord) == 1 else -1
         sums = reduction.sum(elementwise.abs(x), axis=along)
-        return (reduction.max if ord > 0 else reduction.min)(sums, axis=-1)
+        return (_largest if ord > 0 else _smallest)(name, sums, (sums.ndim - 1,))
     raise DomainError(f"ops.{name} takes ord 'fro', 'nuc', 1, -1, 2, -2, inf, -inf, not {ord!r}")
+
+
+def _largest(name: str, sizes: Tensor, axes: tuple[int, ...], keepdims: bool = False) -> Tensor:
+    """The largest of some sizes; of none it is zero, below which no size lies."""
+    choose = reduction.max if all(sizes.shape[axis] for axis in axes) else reduction.sum
+    return choose(sizes, axis=axes, keepdims=keepdims)
+
+
+def _smallest(name: str, sizes: Tensor, axes: tuple[int, ...], keepdims: bool = False) -> Tensor:
+    if not all(sizes.shape[axis] for axis in axes):
+        raise ShapeError(f"ops.{name} got no elements, among which none is the smallest")
+    return reduction.min(sizes, axis=axes, keepdims=keepdims)
 
 
 @op("linalg.vector_norm", accepts=FLOATING, lift="float", result="real")
@@ -61,35 +75,44 @@ def vector_norm(
     *,
     axis: Axis = None,
     keepdims: bool = False,
-    ord: float = 2,
+    ord: float | None = 2,
 ) -> Tensor:
     """The norm of order `ord` over axes; inf is the largest, 0 counts what is not zero.
+
+    Without an order it is that of order 2.
 
     >>> vector_norm([3.0, 4.0]).item()
     5.0
     """
-    tensor = dispatch.lifted("linalg.vector_norm", convert.to_tensor(x))
-    axes = axes_of("linalg.vector_norm", axis, tensor.ndim)
+    return _vector_norm("linalg.vector_norm", x, axis, keepdims, ord)
+
+
+def _vector_norm(name: str, x: TensorLike, axis: Axis, keepdims: bool, ord: Order) -> Tensor:
+    if isinstance(ord, str):
+        raise DomainError(f"ops.{name} takes no order {ord!r} for vectors")
+    order = 2.0 if ord is None else number_of(name, ord, "ord")
+    tensor = dispatch.lifted(name, x)
+    axes = axes_of(name, axis, tensor.ndim)
     if not axes and tensor.ndim:
         return elementwise.abs(tensor)
     options: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
-    if ord == 2:
+    if order == 2:
         size = elementwise.abs(tensor) if tensor.dtype.is_complex else tensor
         return dispatch.reduce("linalg.euclidean", size, axes, keepdims)
     size = elementwise.abs(tensor)
-    if ord == math.inf:
-        return reduction.max(size, **options)
-    if ord == -math.inf:
-        return reduction.min(size, **options)
-    if ord == 0:
+    if order == math.inf:
+        return _largest(name, size, axes, keepdims)
+    if order == -math.inf:
+        return _smallest(name, size, axes, keepdims)
+    if order == 0:
         return convert.cast(reduction.count_nonzero(size, **options), size.dtype)
-    if ord == 1:
+    if order == 1:
         return reduction.sum(size, **options)
-    powers = reduction.sum(elementwise.pow(size, float(ord)), **options)
+    powers = reduction.sum(elementwise.pow(size, order), **options)
     # The gradient at zero is zero, where that of the root is infinite.
     none = elementwise.equal(powers, 0)
     return where(
-        none, 0.0 if ord > 0 else math.inf, elementwise.pow(where(none, 1.0, powers), 1.0 / ord)
+        none, 0.0 if order > 0 else math.inf, elementwise.pow(where(none, 1.0, powers), 1.0 / order)
     )
 
 
@@ -121,9 +144,7 @@ def norm(
         )
     axes = axes_of("linalg.norm", axis, tensor.ndim)
     if len(axes) == 1:
-        if isinstance(ord, str):
-            raise DomainError(f"ops.linalg.norm takes no order {ord!r} for vectors")
-        return vector_norm(tensor, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+        return _vector_norm("linalg.norm", tensor, axes, keepdims, ord)
     if len(axes) != 2:
         raise AxisError(f"ops.linalg.norm takes one axis or two, not {axis}")
     moved = manipulation.moveaxis(tensor, axes, (-2, -1))
