@@ -12,6 +12,7 @@ from typing import Any
 
 import ember_ml as em
 from ember_ml import compiled
+from ember_ml.backend.numpy import blas
 
 __all__ = ["describe", "summary", "versions_text"]
 
@@ -34,7 +35,7 @@ def processor() -> str:
 
 
 def describe() -> dict[str, Any]:
-    """CPU, cores, versions, load and date, for the JSON of a run."""
+    """CPU, cores, kernels of the BLAS, versions, load and date, for the JSON of a run."""
     versions = {}
     for name in (*ENGINES, *PEERS):
         try:
@@ -46,6 +47,7 @@ def describe() -> dict[str, Any]:
         "architecture": platform.machine(),
         "cores": os.cpu_count() or 1,
         "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "blas": blas.kernels(),
         "python": platform.python_version(),
         "ember_ml": em.__version__,
         "compiled": compiled.is_compiled(),
@@ -65,6 +67,8 @@ def summary(machine: Mapping[str, Any]) -> str:
     cores = machine.get("cores")
     if cores:
         parts.append(f"{cores} core" + ("s" if cores != 1 else ""))
+    if machine.get("blas"):
+        parts.append(f"NumPy's OpenBLAS as for {machine['blas']}")
     if machine.get("python"):
         parts.append(f"Python {machine['python']}")
     # The 1-minute averages at the start and, where they were taken, between benchmarks.

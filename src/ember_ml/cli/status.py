@@ -15,6 +15,7 @@ from rich.table import Table
 
 import ember_ml as em
 from ember_ml import compiled
+from ember_ml.backend.numpy import blas
 from ember_ml.backend.selection import ENVIRONMENT_VARIABLE, backend_file
 from ember_ml.errors import BackendUnavailableError
 
@@ -95,6 +96,8 @@ def system_table() -> Table:
     grid.add_row("core", core())
     grid.add_row("Python", f"{platform.python_version()} ({platform.python_implementation()})")
     grid.add_row("platform", platform.platform())
+    if found := blas.kernels():
+        grid.add_row("OpenBLAS", f"NumPy's has the kernels for {found}")
     grid.add_row("backend", f"{name}, {reason}")
     grid.add_row("device", em.get_device())
     return grid

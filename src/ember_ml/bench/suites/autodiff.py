@@ -86,6 +86,22 @@ def autograd_step(parameters: list[Any], x: Any, labels: Any) -> Program:
     return lambda: step(parameters)
 
 
+def products_alone(parameters: list[Any], x: Any, labels: Any) -> Program:
+    """The matrix products of a step and nothing else: what no way through it can do without."""
+    w1, b1, w2, b2, w3, b3 = parameters
+    h1 = np.maximum(x @ w1 + b1, 0)
+    h2 = np.maximum(h1 @ w2 + b2, 0)
+    g = h2 @ w3 + b3
+    g2 = g @ w3.T
+    g1 = g2 @ w2.T
+
+    def run() -> Any:
+        back = (g @ w3.T, g2 @ w2.T, x.T @ g1, h1.T @ g2, h2.T @ g)
+        return (x @ w1, h1 @ w2, h2 @ w3), back
+
+    return run
+
+
 # --- Raw engines ----------------------------------------------------------------------------
 
 
@@ -205,7 +221,8 @@ def steps(setting: Setting, name: str) -> Iterator[Measure]:
     yield Measure(f"{name} step", theirs, mine, limit, RAW[backend], others, 25, notes=notes)
     for library, other in others.items() if name == "mlp" else ():
         limit = 1 / FASTER_THAN_AUTOGRAD
-        yield Measure(f"{name} step, {library}", other, mine, limit, library, notes=about)
+        floor = {"products alone": products_alone(*given)}
+        yield Measure(f"{name} step, {library}", other, mine, limit, library, floor, notes=about)
 
 
 BENCHMARK = Benchmark(
