@@ -334,6 +334,119 @@ def test_ctc_gradients() -> None:
     np.testing.assert_allclose(traced, wanted.numpy(), atol=1e-12)
 
 
+def slopes(logs: np.ndarray[Any, Any], frames: Any, sizes: Any, labels: Any = WRITTEN) -> Any:
+    """The gradient of the summed loss, by central differences of torch's own loss in float64."""
+
+    def value(x: np.ndarray[Any, Any]) -> float:
+        given = (torch.from_numpy(np.asarray(one)) for one in (x, labels, frames, sizes))
+        return F.ctc_loss(*given, reduction="sum", zero_infinity=True).item()  # type: ignore[arg-type]  # of fixed length
+
+    found, step = np.zeros_like(logs), 1e-6
+    for place in np.ndindex(logs.shape):
+        moved = logs.copy()
+        moved[place] += step
+        above = value(moved)
+        moved[place] -= 2 * step
+        found[place] = (above - value(moved)) / (2 * step)
+    return found
+
+
+@pytest.mark.parametrize("shift", [0.0, 40.0, -40.0])
+def test_ctc_gradients_by_logarithms_as_they_are(backend: str, shift: float) -> None:
+    """Also by some that are not normalised: torch's own loss takes them for what they are not."""
+    wanted = slopes(SPOKEN, FRAMES, SIZES)
+    logs = ops.asarray(SPOKEN + shift)
+
+    def loss(x: em.Tensor) -> em.Tensor:
+        return losses.ctc(x, WRITTEN, FRAMES, SIZES, reduction="sum", zero_infinity=True)
+
+    np.testing.assert_allclose(em.grad(loss)(logs).numpy(), wanted, atol=1e-7)
+    leaf = em.Tensor(SPOKEN + shift, requires_grad=True)
+    loss(leaf).backward()
+    assert leaf.grad is not None
+    np.testing.assert_allclose(leaf.grad.numpy(), wanted, atol=1e-7)
+
+
+def test_ctc_of_a_long_sequence_keeps_its_digits(backend: str) -> None:
+    """In float32, logarithms of hundreds have few digits left for the parts of a place."""
+    draw = np.random.default_rng(5)
+    logs = draw.standard_normal((300, 2, 12))
+    labels, frames, sizes = draw.integers(1, 12, (2, 40)), [300, 260], [40, 25]
+
+    def loss(x: em.Tensor) -> em.Tensor:
+        return losses.ctc(ops.log_softmax(x, axis=-1), labels, frames, sizes, reduction="sum")
+
+    exact = em.grad(loss)(ops.asarray(logs, dtype=em.float64)).numpy()
+    got = em.grad(loss)(ops.asarray(logs, dtype=em.float32)).numpy()
+    assert np.abs(exact).max() > 0.5
+    np.testing.assert_allclose(got, exact, atol=1e-5)
+
+
+def test_ctc_is_differentiated_twice(backend: str) -> None:
+    logs, labels = SPOKEN[:4, :1], [[1, 2]]
+
+    def loss(x: em.Tensor) -> em.Tensor:
+        return losses.ctc(x, labels, [4], [2], reduction="sum")
+
+    got = em.hessian(loss)(ops.asarray(logs)).numpy()
+    step, wanted = 1e-5, np.zeros_like(got)
+    for place in np.ndindex(logs.shape):
+        moved = np.zeros_like(logs)
+        moved[place] = step
+        above, below = (em.grad(loss)(ops.asarray(logs + way * moved)).numpy() for way in (1, -1))
+        wanted[(..., *place)] = (above - below) / (2 * step)
+    assert np.abs(wanted).max() > 0.05
+    np.testing.assert_allclose(got, wanted, atol=1e-8)
+
+
+def test_ctc_is_differentiated_twice_by_torch_itself() -> None:
+    raw = torch.from_numpy(SPOKEN[:4, :1]).clone().requires_grad_()
+    loss = losses.ctc(raw, [[1, 2]], [4], [2], reduction="sum").native
+    (once,) = torch.autograd.grad(loss, raw, create_graph=True)
+    (twice,) = torch.autograd.grad(once[1, 0, 1], raw)
+
+    def ours(x: em.Tensor) -> em.Tensor:
+        return losses.ctc(x, [[1, 2]], [4], [2], reduction="sum")
+
+    with em.use_backend("numpy"):
+        wanted = em.hessian(ours)(ops.asarray(SPOKEN[:4, :1])).numpy()[1, 0, 1]
+    np.testing.assert_allclose(twice.numpy(), wanted, atol=1e-12)
+
+
+def test_ctc_without_frames_labels_or_sequences(backend: str) -> None:
+    logs = ops.asarray(SPOKEN)
+    sizes = [0, 3, 0, 0]
+    got = losses.ctc(logs, WRITTEN, [0, 0, 5, 1], sizes, reduction="none").numpy()
+    np.testing.assert_allclose(got[:2], [0, np.inf])
+    # Nothing but blanks.
+    np.testing.assert_allclose(got[2:], [-SPOKEN[:5, 2, 0].sum(), -SPOKEN[0, 3, 0]])
+
+    def loss(x: em.Tensor) -> em.Tensor:
+        return losses.ctc(x, WRITTEN, [0, 0, 5, 1], sizes, reduction="sum", zero_infinity=True)
+
+    wanted = np.zeros_like(SPOKEN)
+    wanted[:5, 2, 0] = wanted[0, 3, 0] = -1
+    np.testing.assert_allclose(em.grad(loss)(logs).numpy(), wanted, atol=1e-12)
+    none = losses.ctc(logs[:, :0], np.zeros((0, 3), int), [], [], reduction="none")
+    assert none.shape == (0,)
+    assert none.dtype == em.float64
+    blanks = losses.ctc(logs, np.zeros((4, 0), int), FRAMES, [0, 0, 0, 0], reduction="none")
+    wanted = [-SPOKEN[:end, i, 0].sum() for i, end in enumerate(FRAMES)]
+    np.testing.assert_allclose(blanks.numpy(), wanted)
+
+
+def test_a_compiled_ctc_is_no_longer_for_more_frames() -> None:
+    """JAX took minutes to compile a step of its own for each of a hundred frames."""
+
+    def program(frames: int) -> str:
+        def loss(x: Any) -> Any:
+            return losses.ctc(x, [[1, 2]], [frames], [2], reduction="sum").native
+
+        return str(jax.make_jaxpr(jax.grad(loss))(jnp.asarray(SPOKEN[:frames, :1])))
+
+    assert program(12).count("= exp ") == program(5).count("= exp ") > 0
+
+
 def test_ctc_cannot_tell_traced_sequences_apart() -> None:
     def loss(sizes: Any) -> Any:
         return losses.ctc(jnp.asarray(SPOKEN), jnp.ones(13, int), FRAMES, sizes).native

@@ -7,6 +7,9 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.autodiff import tape
+from ember_ml.backend.contract import NativeArray
+from ember_ml.backend.portable.alignment import NEVER
 from ember_ml.errors import (
     DomainError,
     DTypeError,
@@ -20,14 +23,12 @@ from ember_ml.ops.registry import REAL_FLOATING, op
 from ember_ml.ops.scoring import checked_reduction
 from ember_ml.ops.searching import where
 from ember_ml.tensor import convert
-from ember_ml.tensor.core import Tensor, fill
+from ember_ml.tensor.core import GradTensor, Tensor, fill, fill_grad
 from ember_ml.typing import TensorLike
 
-__all__ = ["ctc"]
+__all__ = ["composed", "ctc"]
 
 _NAME: Final = "losses.ctc"
-# The logarithm of a probability that counts as zero. Infinity itself would make NaN of gradients.
-_NEVER: Final = -1e30
 
 
 @op("losses.ctc", accepts=REAL_FLOATING, lift="float", standard=False)
@@ -72,7 +73,7 @@ def ctc(
     labels = _padded(logs, targets, sizes, batch, empty)
     scoring.require_classes(_NAME, labels, count, None)
     likelihood = _likelihood(logs, labels, frames, sizes, empty)
-    never = elementwise.less(likelihood, _NEVER / 10)
+    never = elementwise.less(likelihood, NEVER / 10)
     losses = where(never, 0.0 if zero_infinity else float("inf"), elementwise.negative(likelihood))
     if alone:
         losses, sizes = losses[0], sizes[0]
@@ -160,11 +161,27 @@ def _constant(beside: Tensor, values: np.ndarray[Any, Any]) -> Tensor:
 
 
 def _likelihood(logs: Tensor, labels: Tensor, frames: Tensor, sizes: Tensor, blank: int) -> Tensor:
-    """The logarithm of the probability of all alignments, by the forward recursion.
+    """The logarithm of the probability of all alignments: by the engine's own function if any."""
+    fused = logs._spec.backend.overrides.get("losses.ctc")
+    if fused is not None:
+        native = fused(logs.native, labels.native, frames.native, sizes.native, blank)
+        if native is not None:
+            taped = type(logs) is GradTensor
+            return (fill_grad if taped else fill)(native, logs._spec)
+    return _summed(logs, labels, frames, sizes, blank)
 
-    A row has a place for each label and for the blanks around them. Two places that are never
-    reached stand before it, so that each step reads its neighbours by slices.
-    """
+
+def composed(
+    logs: NativeArray, labels: NativeArray, frames: list[int], sizes: list[int], blank: int
+) -> NativeArray:
+    """The same of native arrays by steps that can be differentiated again and again."""
+    tensor, classes = convert.to_tensor(logs), convert.to_tensor(labels)
+    ends, lengths = (_constant(classes, np.array(one)) for one in (frames, sizes))
+    return _summed(tensor, classes, ends, lengths, blank).native
+
+
+def _summed(logs: Tensor, labels: Tensor, frames: Tensor, sizes: Tensor, blank: int) -> Tensor:
+    """The same by the forward recursion: see backend/portable/alignment.py."""
     steps, batch, _ = logs.shape
     longest = labels.shape[1]
     width = 2 * longest + 1
@@ -176,32 +193,33 @@ def _likelihood(logs: Tensor, labels: Tensor, frames: Tensor, sizes: Tensor, bla
     row = manipulation.concat([pairs, ends], axis=1)
     places = manipulation.broadcast_to(row, (steps, batch, width))
     heard = dispatch.call("take_along_axis", logs, places.native, 2)
-    heard = elementwise.maximum(heard, _NEVER)
-
-    wall = _constant(logs, np.full((batch, 2), _NEVER, logs.dtype.numpy))
+    heard = elementwise.maximum(heard, NEVER)
     # A blank may be left out between labels that differ.
     odd = _constant(logs, np.arange(width) % 2 == 1)
     before = manipulation.concat([_constant(labels, np.full((batch, 2), blank)), row], axis=1)
     skips = elementwise.logical_and(odd, elementwise.not_equal(row, before[:, :width]))
     starts = _constant(logs, np.arange(width) < 2)
-    current = where(starts, heard[0], _NEVER)
-    for step in range(1, steps):
-        padded = manipulation.concat([wall, current], axis=1)
-        one, two = padded[:, 1 : width + 1], where(skips, padded[:, :width], _NEVER)
-        largest = elementwise.maximum(elementwise.maximum(current, one), two)
-        total = (
-            elementwise.exp(current - largest)
-            + elementwise.exp(one - largest)
-            + elementwise.exp(two - largest)
-        )
-        moved = elementwise.maximum(largest + elementwise.log(total) + heard[step], _NEVER)
-        current = where(elementwise.greater(frames, step)[:, None], moved, current)
+    live = elementwise.less(_constant(frames, np.arange(1, steps)[:, None, None]), frames[:, None])
+    last = _aligned(where(starts, heard[0], NEVER), heard[1:], skips, live)
 
-    last = elementwise.multiply(sizes, 2)
+    end = elementwise.multiply(sizes, 2)
     some = elementwise.greater(sizes, 0)
-    final = scoring.picked(current, last, 1)
-    label = scoring.picked(current, elementwise.maximum(last - 1, 0), 1)
-    found = elementwise.logaddexp(final, where(some, label, _NEVER))
+    final = scoring.picked(last, end, 1)
+    label = scoring.picked(last, elementwise.maximum(end - 1, 0), 1)
+    found = elementwise.logaddexp(final, where(some, label, NEVER))
     # Without input, nothing is certain and everything else impossible.
-    nothing = where(some, _NEVER, elementwise.multiply(found, 0.0))
+    nothing = where(some, NEVER, elementwise.multiply(found, 0.0))
     return where(elementwise.equal(frames, 0), nothing, found)
+
+
+def _aligned(first: Tensor, heard: Tensor, skips: Tensor, live: Tensor) -> Tensor:
+    """The logarithms of the probabilities of all ways to each place of a row."""
+    wall = _constant(first, np.full((first.shape[0], 2), NEVER, first.dtype.numpy))
+    spec, (start, rest), taped = dispatch.operands(_NAME, first, heard)
+    kernel, result = spec.backend.entry(spec, "alignments")
+    keep = bool(taped) and not spec.backend.records and tape.is_grad_enabled()
+    options = (skips.native, live.native, wall.native)
+    native, kept = kernel(start, rest, *options, keep)
+    if not taped:
+        return fill(native, result)
+    return tape.recorded("alignments", native, result, taped, (*options, kept))

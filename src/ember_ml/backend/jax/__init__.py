@@ -17,6 +17,7 @@ from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack, processes
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec, host_memory
 from ember_ml.backend.jax import (
+    alignment,
     hosting,
     kernels,
     layouts,
@@ -71,6 +72,7 @@ class JaxBackend(Backend):
         | ordering.OVERRIDES
         | special.OVERRIDES
         | scattering.OVERRIDES
+        | alignment.OVERRIDES
         | random.OVERRIDES
         | signal.OVERRIDES
         | network.OVERRIDES

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import mlx.core as mx
 
-from ember_ml.backend import checks, dlpack
+from ember_ml.backend import checks, dlpack, selection
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.mlx.hosting import evaluated, host_view
 from ember_ml.backend.mlx.summation import KERNELS as SUMS
+from ember_ml.backend.portable import alignment
 from ember_ml.errors import DTypeError, GradientError, OutOfBoundsError, ShapeError
 
 __all__ = ["OVERRIDES"]
@@ -77,4 +78,28 @@ def _require_classes(classes: Array, width: int, ignored: int | None) -> None:
         raise OutOfBoundsError("a class is ignored")
 
 
-OVERRIDES: Final[dict[str, Kernel]] = {"losses.of_rows": of_rows}
+# --- Alignments -----------------------------------------------------------------------------------
+
+
+def alignments(
+    first: Array, heard: Array, skips: Array, live: Array, wall: Array, keep: bool
+) -> tuple[Array, None]:
+    """See backend/portable/alignment.py; here a frame takes half as many steps."""
+    if first.dtype != mx.float32:  # mx.logsumexp computes float64 in float32
+        kernels = selection.load("mlx").kernels
+        return alignment.alignments(kernels, first, heard, skips, live, wall, keep)
+    current, total, never = first, wall[:, :1] * 0, wall[:, :1]
+    for t, (row, counts) in enumerate(zip(heard, live, strict=True), 1):
+        padded = mx.concatenate([wall, current], 1)
+        ways = mx.stack([current, padded[:, 1:-1], mx.where(skips, padded[:, :-2], never)])
+        current = mx.where(counts, mx.maximum(mx.logsumexp(ways, 0) + row, never), current)
+        if not t % alignment.SHIFT:
+            most = mx.stop_gradient(mx.max(current, axis=1, keepdims=True))  # it cancels
+            current, total = current - most, total + most
+    return current + total, None
+
+
+OVERRIDES: Final[dict[str, Kernel]] = {
+    "losses.of_rows": of_rows,
+    "alignments": alignments,
+}

@@ -11,6 +11,7 @@ from ember_ml import dtypes
 from ember_ml.backend import aligned, dlpack, writes
 from ember_ml.backend.contract import Backend, Kernel, NativeArray, Spec
 from ember_ml.backend.numpy import (
+    alignment,
     kernels,
     layouts,
     linearalg,
@@ -73,6 +74,7 @@ class NumpyBackend(Backend):
         | signal.OVERRIDES
         | network.OVERRIDES
         | losses.OVERRIDES
+        | alignment.OVERRIDES
         | updating.OVERRIDES
     )
     mutable = True

@@ -4,6 +4,7 @@ from typing import Final
 
 from ember_ml.backend.contract import Kernel
 from ember_ml.backend.portable import (
+    alignment,
     arithmetic,
     bits,
     contraction,
@@ -19,6 +20,7 @@ from ember_ml.backend.portable import (
 __all__ = ["KERNELS"]
 
 KERNELS: Final[dict[str, Kernel]] = {
+    **alignment.KERNELS,
     **arithmetic.KERNELS,
     **bits.KERNELS,
     **contraction.KERNELS,
