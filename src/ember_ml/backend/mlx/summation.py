@@ -20,6 +20,7 @@ Array = Any  # mx.array; its operators are untyped
 
 _BLOCK: Final = 128
 _TOTAL: Final[Any] = mx.sum  # a constant, which compiled code holds at hand
+_SIZE: Final[Any] = vars(mx.array)["size"].fget  # without the look-up of a property
 
 
 def _sum(x: Array, axis: Any = None, keepdims: Any = False) -> Array:
@@ -39,7 +40,7 @@ def _sum(x: Array, axis: Any = None, keepdims: Any = False) -> Array:
 
 
 def _sum_all(x: Array) -> Array:
-    return _TOTAL(x if x.size <= _BLOCK else _shortened(x.reshape(-1), 0))
+    return _TOTAL(x if _SIZE(x) <= _BLOCK else _shortened(x.reshape(-1), 0))
 
 
 def _axes(axis: Any, ndim: int) -> list[int]:
