@@ -104,8 +104,12 @@ def _value_and_grad(
     if not create:
         if type(value) is GradTensor:
             # The record goes, and with it whoever shared the memory, unless it came from outside.
-            outside = spec.records or value.is_leaf or homes.home_of(value) is not None
-            value = runs.shown(call, value) if outside else fill(value.native, value._spec)
+            native = value.native
+            inside = gradients.is_apart(native) if spec.records else not value.is_leaf
+            if inside and homes.home_of(value) is None:
+                value = fill(spec.backend.detach(native), spec)
+            else:
+                value = runs.shown(call, value)
         if aux is not None:
             aux = runs.shown(call, aux)
     grads = call.tree(runs.completed(call, found, allow_unused))

@@ -174,7 +174,7 @@ def apart(x: Tensor, given: Sequence[Tensor]) -> Tensor:
     """A tensor without its record, in memory that is not that of others."""
     out = x.detach() if type(x) is GradTensor else x
     spec = out._spec
-    if spec.mutable:
+    if spec.mutable and not spec.backend.gradients.is_apart(x.native):
         shares, native = spec.backend.shares_memory, out.native
         for one in given:
             if one._spec.backend is spec.backend and shares(one.native, native):

@@ -128,6 +128,10 @@ class Gradients:
 
     # --- Records ----------------------------------------------------------------------------
 
+    def is_apart(self, native: Any) -> bool:
+        """True where the engine's own record tells that an array has memory that no other has."""
+        return False
+
     def is_recording(self) -> bool:
         """True where the engine's own record is being kept."""
         return True

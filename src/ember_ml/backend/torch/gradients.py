@@ -30,6 +30,9 @@ class TorchGradients(Gradients):
             return native.view_as(native)  # within another derivative: connected, and apart
         return native.detach().requires_grad_()
 
+    def is_apart(self, native: NativeArray) -> bool:
+        return native.grad_fn is not None and not native._is_view()
+
     def reaches_beyond(self, results: Natives, inputs: Natives) -> bool:
         own = {id(x) for x in inputs}
         stack = [x.grad_fn for x in results if x.grad_fn is not None]
