@@ -351,6 +351,18 @@ def slopes(logs: np.ndarray[Any, Any], frames: Any, sizes: Any, labels: Any = WR
     return found
 
 
+def test_ctc_of_labels_that_are_blanks(backend: str) -> None:
+    """What is heard in the last frame can only be the blank; torch's gradient forgets a part."""
+    logs = ops.asarray(SPOKEN[:4, :1])
+
+    def loss(x: em.Tensor) -> em.Tensor:
+        return losses.ctc(x, [[4, 3, 0]], [4], [3], reduction="sum")
+
+    found = em.grad(loss)(logs).numpy()
+    np.testing.assert_allclose(found.sum(-1), -1, atol=1e-12)
+    np.testing.assert_allclose(found[-1, 0], [-1, 0, 0, 0, 0, 0], atol=1e-12)
+
+
 @pytest.mark.parametrize("shift", [0.0, 40.0, -40.0])
 def test_ctc_gradients_by_logarithms_as_they_are(backend: str, shift: float) -> None:
     """Also by some that are not normalised: torch's own loss takes them for what they are not."""

@@ -111,7 +111,8 @@ def ctc(logs: Tensor, labels: Tensor, frames: Tensor, sizes: Tensor, blank: int)
     if logs.device.type not in ("cpu", "cuda") or not frames.numel():
         return None
     lengths = frames.tolist()
-    if not min(lengths):
+    # Blanks stand behind each sequence. With one among its labels, torch's gradient is another.
+    if not min(lengths) or int((labels != blank).sum()) != int(sizes.sum()):
         return None
     return _Likelihood.apply(logs, labels, lengths, sizes.tolist(), blank)  # type: ignore[no-untyped-call,no-any-return]  # torch leaves it untyped
 
