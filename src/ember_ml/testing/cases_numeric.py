@@ -253,6 +253,7 @@ _CALCULUS: Final[list[tuple[str, str, Any, Any, Any]]] = [
         lambda dtype: [
             *_of("lse", (2, 3, 4), -4, 4)(dtype),
             *_of("lse", (2, 3, 4), 0, 1, math.nan)(dtype),
+            *_of("lse", (), -4, 4)(dtype),
         ],
     ),
     (
