@@ -247,9 +247,11 @@ def _edges(x: Tensor, bins: TensorLike, limits: tuple[float, float] | None) -> T
     if count < 1:
         raise DomainError(f"ops.histogram takes at least one bin, not {count}")
     if limits is not None:
-        if not isinstance(limits, tuple | list) or len(limits) != 2:
-            raise DomainError(f"ops.histogram takes a range (low, high), not {limits!r}")
-        low, high = (number_of("histogram", one, "range") for one in limits)
+        try:
+            low, high = limits
+        except (TypeError, ValueError):
+            raise DomainError(f"ops.histogram takes a range (low, high), not {limits!r}") from None
+        low, high = (number_of("histogram", one, "range") for one in (low, high))
         if not (low <= high and np.isfinite([low, high]).all()):
             raise DomainError(f"ops.histogram takes a finite range (low, high), not {limits}")
         return _even_edges(x, low, high, count)
