@@ -176,7 +176,7 @@ def _of(op: str, shape: tuple[int, ...], low: float, high: float, *more: float) 
     return make
 
 
-def beside(xp: Any, values: list[float], x: Any) -> Any:
+def beside(xp: Any, values: list[Any], x: Any) -> Any:
     """A list as it is, or in the dtype of `x` where that is a float, which meets its like only."""
     return xp.asarray(values, dtype=x.dtype) if x.dtype.is_floating else values
 
