@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -153,6 +154,13 @@ def test_parts_join_to_the_whole(side: int, parts: int) -> None:
 
 
 # --- Scatter ------------------------------------------------------------------------------------
+
+
+def test_scatter_softmax_of_masked_groups(backend: str) -> None:
+    """A group of nothing but -inf has no shares, and that is no reason for a warning."""
+    got = ops.scatter_softmax([-math.inf, 0.0, -math.inf], [0, 1, 1]).tolist()
+    assert math.isnan(got[0])
+    assert got[1:] == [1.0, 0.0]
 
 
 def test_scatter_is_deterministic(backend: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,6 +50,13 @@ def test_quantiles_are_monotone_and_within(x: np.ndarray, q: float) -> None:
     assert low <= middle <= high
     turned = ops.quantile(-tensor, 1 - q).item()
     assert turned == pytest.approx(-middle, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("q", [0.1, [0.2, 0.7], np.array([0.3])])
+def test_compiled_quantiles_read_their_q_in_full(backend: str, q: Any) -> None:
+    x = np.random.default_rng(0).normal(size=300)  # of float64: float32(0.1) is another place
+    got = em.jit(lambda one: ops.quantile(one, q))(ops.asarray(x)).numpy()
+    np.testing.assert_allclose(got, np.quantile(x, q), rtol=1e-12)
 
 
 def test_quantiles_at_infinity(backend: str) -> None:

@@ -49,9 +49,9 @@ def rot90(x: TensorLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tenso
     [[2, 4], [1, 3]]
     """
     tensor = convert.to_tensor(x)
-    plane = axes_of("rot90", tuple(axes), tensor.ndim)
+    plane = axes_of("rot90", axes, tensor.ndim)
     if len(plane) != 2:
-        raise AxisError(f"ops.rot90 takes two axes, not {tuple(axes)}")
+        raise AxisError(f"ops.rot90 takes two axes, not {axes}")
     quarters = integer_of("rot90", k, "k") % 4
     if quarters == 0:
         return tensor
@@ -195,6 +195,8 @@ def insert(x: TensorLike, obj: Any, values: TensorLike, /, axis: int | None = No
         order = np.insert(np.arange(side), where, side + np.arange(count))
     except IndexError as error:
         raise OutOfBoundsError(f"ops.insert for shape {tensor.shape}: {error}") from None
+    except ValueError as error:
+        raise ShapeError(f"ops.insert for shape {tensor.shape}: {error}") from None
     joined = manipulation.concat([tensor, added], axis=place)
     return take_static(joined, order, place)
 

@@ -10,7 +10,7 @@ from ember_ml import dtypes, ops
 from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, DTypeError, ShapeError, UnsupportedOpError
 from ember_ml.ops import dispatch
-from ember_ml.ops.axes import axis_of, integer_of
+from ember_ml.ops.axes import axis_of, integer_of, number_of
 from ember_ml.ops.quantiles import lines_of
 from ember_ml.ops.registry import BOOLEAN, INTEGRAL, REAL, REAL_FLOATING, op
 from ember_ml.tensor import convert
@@ -240,14 +240,18 @@ def _edges(x: Tensor, bins: TensorLike, limits: tuple[float, float] | None) -> T
         if edges.ndim != 1 or edges.shape[0] < 2:
             raise ShapeError(f"ops.histogram takes at least two edges in one axis, not {bins!r}")
         edges = convert.cast(edges, x.dtype)
-        if home.checks_values(edges.native) and (np.diff(edges.numpy()) < 0).any():
-            raise DomainError("ops.histogram takes edges in rising order")
+        if home.checks_values(edges.native) and not _rises(edges.numpy()):
+            raise DomainError(f"ops.histogram takes edges in rising order, not {bins!r}"[:200])
         return edges
     count = integer_of("histogram", bins, "number of bins")
     if count < 1:
         raise DomainError(f"ops.histogram takes at least one bin, not {count}")
     if limits is not None:
-        low, high = float(limits[0]), float(limits[1])
+        try:
+            low, high = limits
+        except (TypeError, ValueError):
+            raise DomainError(f"ops.histogram takes a range (low, high), not {limits!r}") from None
+        low, high = (number_of("histogram", one, "range") for one in (low, high))
         if not (low <= high and np.isfinite([low, high]).all()):
             raise DomainError(f"ops.histogram takes a finite range (low, high), not {limits}")
         return _even_edges(x, low, high, count)
@@ -265,6 +269,10 @@ def _edges(x: Tensor, bins: TensorLike, limits: tuple[float, float] | None) -> T
     first, last = ops.where(flat, first - 0.5, first), ops.where(flat, last + 0.5, last)
     steps = convert.asarray(np.linspace(0, 1, count + 1), dtype=x.dtype, backend=home)
     return first * (1 - steps) + last * steps
+
+
+def _rises(edges: np.ndarray[Any, Any]) -> bool:
+    return bool((edges[:-1] <= edges[1:]).all())  # NaN is nowhere in an order
 
 
 def _are_edges(bins: TensorLike) -> bool:
@@ -297,10 +305,12 @@ def digitize(x: TensorLike, bins: TensorLike, /, *, right: bool = False) -> Tens
         raise ShapeError(f"ops.digitize takes bins of one axis, not {edges.shape}")
     falls = False
     if edges.size > 1 and home.checks_values(edges.native):
-        steps = np.diff(edges.numpy().astype(np.float64))
-        falls = bool((steps < 0).any())
-        if falls and (steps > 0).any():
-            raise DomainError("ops.digitize takes bins that rise, or that fall")
+        known = edges.numpy()
+        falls = not _rises(known)
+        if falls and not _rises(known[::-1]):
+            raise DomainError(
+                f"ops.digitize takes bins that rise, or that fall, not {bins!r}"[:200]
+            )
     side = "left" if right else "right"
     if not falls:
         return ops.searchsorted(edges, values, side=side)

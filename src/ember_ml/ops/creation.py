@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -250,6 +251,8 @@ def arange(
     first, last, by = (_number("arange", value) for value in (first, last, step))
     if by == 0:
         raise DomainError("ops.arange got step 0; it never reaches stop")
+    if any(isinstance(value, float) and not math.isfinite(value) for value in (first, last, by)):
+        raise DomainError(f"ops.arange takes finite numbers, not {first}, {last} and {by}")
     whole = all(isinstance(value, int) for value in (first, last, by))
     wanted = (
         (dtypes.default_int if whole else dtypes.default_float)
@@ -333,6 +336,7 @@ def eye(
     """
     rows = shape_of("eye", n_rows)[0]
     columns = rows if n_cols is None else shape_of("eye", n_cols)[0]
+    k = integer_of("eye", k, "k")
     if type(rows) is not int or type(columns) is not int:
         # Sizes that vary, in a function that is exported.
         down, along = arange(rows, device=device), arange(columns, device=device)

@@ -361,7 +361,10 @@ def _frequencies(
     wanted = dtypes.default_float if dtype is None else dtypes.to_dtype(dtype)
     if not wanted.is_floating:
         raise DTypeError(f"ops.{name} takes a real floating dtype, not {wanted}")
-    return _host(make(_length(name, n), number_of(name, d, "d")), wanted, device)
+    distance = number_of(name, d, "d")
+    if not distance:
+        raise DomainError(f"ops.{name} got d=0; samples have a distance")
+    return _host(make(_length(name, n), distance), wanted, device)
 
 
 @op("fft.fftshift", accepts=ANY)

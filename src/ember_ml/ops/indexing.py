@@ -31,7 +31,7 @@ def _indices(name: str, x: Tensor, indices: TensorLike, axis: int) -> Tensor:
         raise DTypeError(f"ops.{name} takes integer indices, not {tensor.dtype}")
     noticed = home.checks_indices and x.size  # NumPy takes any index into nothing
     if tensor.size and not noticed and home.checks_values(tensor.native):
-        check_bounds(tensor.numpy(), x.shape[axis], axis, x.shape)
+        check_bounds(tensor.numpy(), x.shape[axis], axis, x.shape, name)
     return convert.cast(tensor, dtypes.int64)
 
 

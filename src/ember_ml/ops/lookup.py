@@ -181,7 +181,7 @@ def _rows(table: Tensor, chosen: Tensor) -> Tensor:
     native: Any = None if checked is None else checked(table.native, places)
     if native is None:
         if chosen.size and backend.checks_values(chosen.native):
-            check_bounds(chosen.numpy(), table.shape[0], 0, table.shape)
+            check_bounds(chosen.numpy(), table.shape[0], 0, table.shape, "embedding")
         native = embed(table.native, places)
     if type(table) is GradTensor:
         return recorded("take", native, spec, (table,), (places, 0))

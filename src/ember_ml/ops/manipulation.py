@@ -320,6 +320,8 @@ def roll(
     shifts = tuple(shift) if isinstance(shift, tuple | list) else (shift,) * len(axes)
     if len(shifts) != len(axes):
         raise AxisError(f"ops.roll got {len(shifts)} shifts for {len(axes)} axes")
+    if not axes:
+        return tensor.copy()  # torch takes no shifts for one that was forgotten
     return dispatch.call(
         "roll", tensor, tuple(integer_of("roll", s, "shift") for s in shifts), axes
     )

@@ -198,15 +198,24 @@ def _parts(name: str, q: TensorLike, home: Any, scale: float) -> Any:
     tensor = convert.to_tensor(q, home)
     if not (tensor.dtype.is_floating or tensor.dtype.is_integer):
         raise DTypeError(f"ops.{name} takes real numbers q, not {tensor.dtype}")
-    if type(tensor) is GradTensor or home.is_traced(tensor.native) or _hides(q, tensor):
+    # Numbers and lists are read as they are, also while a compiler traces, which makes constants
+    # of them: in float32, 0.1 would miss its place.
+    plain = _is_plain(q)
+    if not plain and (
+        type(tensor) is GradTensor or home.is_traced(tensor.native) or _hides(q, tensor)
+    ):
         wide = dtypes.float64 if home.supports(dtypes.float64, tensor.device) else dtypes.float32
         return convert.cast(tensor, wide) / scale
-    # Numbers and lists are read as they are: in float32, 0.1 would miss its place.
-    given = q if isinstance(q, float | int | list | tuple) else tensor.numpy()
-    parts = np.asarray(given, np.float64) / scale
+    parts = np.asarray(q if plain else tensor.numpy(), np.float64) / scale
     if not np.all((parts >= 0) & (parts <= 1)):
         raise DomainError(f"ops.{name} takes q from 0 to {scale:g}, not {parts * scale}"[:200])
     return parts
+
+
+def _is_plain(q: TensorLike) -> bool:
+    if isinstance(q, list | tuple):
+        return all(map(_is_plain, q))
+    return isinstance(q, float | int | np.ndarray | np.generic)
 
 
 def _hides(q: TensorLike, tensor: Tensor) -> bool:

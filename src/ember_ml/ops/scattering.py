@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
+
 from ember_ml import dtypes
 from ember_ml.errors import (
     DomainError,
@@ -155,7 +157,8 @@ def scatter_softmax(
     wide = convert.cast(x, dtypes.float32) if x.dtype in _HALVES else x
     # A shift of all values of a group changes nothing, so no gradient passes through it.
     largest = dispatch.call("scatter_max", wide.detach(), chosen.native, place, size)
-    powers = elementwise.exp(elementwise.subtract(wide, _spread(largest, chosen, place)))
+    with np.errstate(invalid="ignore"):  # a group of infinities has no shares, and NumPy warns
+        powers = elementwise.exp(elementwise.subtract(wide, _spread(largest, chosen, place)))
     total = dispatch.call("scatter_add", powers, chosen.native, place, size)
     return convert.cast(elementwise.divide(powers, _spread(total, chosen, place)), x.dtype)
 

@@ -14,8 +14,9 @@ from ember_ml import dtypes
 from ember_ml.autodiff.tape import recorded
 from ember_ml.errors import DomainError, DTypeError, ShapeError
 from ember_ml.ops import dispatch, elementwise, fft, linearalg, manipulation
-from ember_ml.ops.axes import axis_of, integer_of
+from ember_ml.ops.axes import axis_of, integer_of, number_of
 from ember_ml.ops.explain import explain
+from ember_ml.ops.fitting import fitting
 from ember_ml.ops.registry import ANY, COMPLEX, LINALG, NUMERIC, op
 from ember_ml.ops.searching import where
 from ember_ml.ops.windows import named, values_of
@@ -48,12 +49,10 @@ def signal_of(op: str, x: TensorLike) -> Tensor:
     return tensor
 
 
-def pad_ends(x: Tensor, before: int, behind: int, value: complex = 0) -> Tensor:
-    """A constant on both sides of the last axis."""
+def pad_ends(x: Tensor, before: int, behind: int) -> Tensor:
+    """Zeros on both sides of the last axis."""
     spec, shape = x._spec, x.shape[:-1]
-    parts = [
-        fill(spec.backend.full((*shape, count), value, spec), spec) for count in (before, behind)
-    ]
+    parts = [fill(spec.backend.full((*shape, count), 0, spec), spec) for count in (before, behind)]
     return manipulation.concat([parts[0], x, parts[1]], axis=-1)
 
 
@@ -95,7 +94,10 @@ def frame(
     size = moved.shape[-1]
     if pad_end:
         missing = max(-(-size // hop) - 1, 0) * hop + length - size
-        moved = pad_ends(moved, 0, max(missing, 0), pad_value)
+        behind = (*moved.shape[:-1], max(missing, 0))
+        value = pad_value or False  # the zero of every dtype, also of truth values
+        values = manipulation.broadcast_to(fitting("frame", tensor, value), behind)
+        moved = manipulation.concat([moved, values], axis=-1)
     elif size < length:
         raise ShapeError(
             f"ops.frame got frame_length={length} for axis {place} of shape {tensor.shape}; "
@@ -380,13 +382,14 @@ def powers(
 ) -> Tensor:
     """The sizes of a transform, raised to a power."""
     spec = x._spec
+    power = number_of(op, power, "power")
     wide = dtypes.common([x.dtype, window.dtype], op)
     if spec.backend.supports(dtypes.complex_of(wide), spec.device):
         spectrum = _transformed(op, x, window, plan, onesided)
         if power != 2:
             # Through the size itself, whose gradient is zero in silence; that of a root is not.
             size = elementwise.abs(spectrum)
-            return size if power == 1 else elementwise.pow(size, float(power))
+            return size if power == 1 else elementwise.pow(size, power)
         real, imaginary = elementwise.real(spectrum), elementwise.imag(spectrum)
     else:
         real, imaginary = _parts(x, window, plan, onesided)

@@ -72,8 +72,8 @@ def average(
 ) -> Tensor:
     """The mean over `axis`, where each value counts by its weight.
 
-    `weights` have the shape of `x`, or one axis as long as the one averaged over. Where they add
-    to zero the result is what the division gives.
+    `weights` have the shape of `x`, or the axes that are averaged over, in the order of `axis`.
+    Where they add to zero the result is what the division gives.
 
     >>> average([1.0, 2.0, 4.0], weights=[2, 1, 1]).item()
     2.0
@@ -85,12 +85,14 @@ def average(
     shares = convert.to_tensor(weights, home)
     axes = axes_of("average", axis, tensor.ndim)
     if shares.shape != tensor.shape:
-        if len(axes) != 1 or shares.shape != (tensor.shape[axes[0]],):
+        if shares.shape != tuple(tensor.shape[one] for one in axes):
             raise ShapeError(
-                f"ops.average got shape {tensor.shape} and weights {shares.shape}; weights have "
-                f"the same shape, or one axis as long as the one averaged over"
+                f"ops.average got shape {tensor.shape} and weights {shares.shape} for axis {axis}; "
+                f"weights have the same shape, or that of the axes averaged over"
             )
-        shares = ops.reshape(shares, (-1, *(1,) * (tensor.ndim - 1 - axes[0])))
+        shares = ops.permute_dims(shares, sorted(range(len(axes)), key=axes.__getitem__))
+        sides = (side if place in axes else 1 for place, side in enumerate(tensor.shape))
+        shares = ops.reshape(shares, tuple(sides))
     if not shares.dtype.is_complex and shares.dtype is not tensor.dtype:
         shares = convert.cast(shares, dtypes.promote(shares.dtype, tensor.dtype, "average"))
     total = ops.sum(tensor * shares, axis=axes, keepdims=keepdims)

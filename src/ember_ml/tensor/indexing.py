@@ -266,12 +266,13 @@ def _array_item(item: Tensor, axis: int, shape: tuple[int, ...], backend: Backen
 
 
 def check_bounds(
-    indices: np.ndarray[Any, Any], side: int, axis: int, shape: tuple[int, ...]
+    indices: np.ndarray[Any, Any], side: int, axis: int, shape: tuple[int, ...], op: str = ""
 ) -> None:
     """Raise OutOfBoundsError where an index lies beyond an axis of length `side`."""
     low, high = int(indices.min()), int(indices.max())
     if low < -side or high >= side:
         wrong = low if low < -side else high
         raise OutOfBoundsError(
-            f"index {wrong} is out of bounds for axis {axis} of a tensor of shape {shape}"
+            f"{op and f'ops.{op}: '}index {wrong} is out of bounds for axis {axis} "
+            f"of a tensor of shape {shape}"
         )

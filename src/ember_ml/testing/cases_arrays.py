@@ -135,6 +135,7 @@ _MANIPULATION: Final = (
     _move("roll", lambda xp, x: xp.roll(x, 5), lambda x: np.roll(x, 5), _of((2, 3), (), (0,))),
     _move("roll", lambda xp, x: xp.roll(x, (1, -2), axis=(0, 2)),
           lambda x: np.roll(x, (1, -2), axis=(0, 2)), None, "axes"),
+    _move("roll", lambda xp, x: xp.roll(x, (), axis=()), lambda x: x, None, "no-axes"),
     _move("tile", lambda xp, x: xp.tile(x, (2, 1, 3)), lambda x: np.tile(x, (2, 1, 3)),
           _of((2, 3), (), (2, 2, 2, 2))),
     _move("unstack", lambda xp, x: xp.unstack(x, axis=1), lambda x: tuple(np.unstack(x, axis=1))),

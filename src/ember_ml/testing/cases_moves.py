@@ -226,6 +226,8 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     Mistake("rot90-one-axis", AxisError, lambda xp: xp.rot90(xp.ones((2, 2)), axes=(0,))),
     Mistake("flatten-order", AxisError, lambda xp: xp.flatten(xp.ones((2, 2)), 1, 0)),
     Mistake("unflatten-shape", ShapeError, lambda xp: xp.unflatten(xp.ones(5), 0, (2, -1))),
+    Mistake("rot90-axis", AxisError, lambda xp: xp.rot90(xp.ones((2, 2)), axes=0), ("rot90",)),
+    Mistake("insert-truth", ShapeError, lambda xp: xp.insert(xp.ones(3), True, 1.0), ("insert",)),
     Mistake("insert-beyond", OutOfBoundsError, lambda xp: xp.insert(xp.ones(3), 5, 1.0)),
     Mistake("insert-dtype", DTypeError, lambda xp: xp.insert(xp.asarray([1]), 0, 1.5)),
     Mistake("insert-shape", ShapeError, lambda xp: xp.insert(xp.ones((2, 2)), 0, xp.ones(3), 0)),

@@ -176,7 +176,7 @@ def _of(op: str, shape: tuple[int, ...], low: float, high: float, *more: float) 
     return make
 
 
-def beside(xp: Any, values: list[float], x: Any) -> Any:
+def beside(xp: Any, values: list[Any], x: Any) -> Any:
     """A list as it is, or in the dtype of `x` where that is a float, which meets its like only."""
     return xp.asarray(values, dtype=x.dtype) if x.dtype.is_floating else values
 
@@ -253,6 +253,7 @@ _CALCULUS: Final[list[tuple[str, str, Any, Any, Any]]] = [
         lambda dtype: [
             *_of("lse", (2, 3, 4), -4, 4)(dtype),
             *_of("lse", (2, 3, 4), 0, 1, math.nan)(dtype),
+            *_of("lse", (), -4, 4)(dtype),
         ],
     ),
     (

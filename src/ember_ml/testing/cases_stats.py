@@ -298,6 +298,9 @@ _TIMES: Final = [1, 2, 1, 3, 1]
 _IMPORTANCE: Final = [0.5, 1.0, 2.0, 1.0, 0.25]
 
 
+_PLANE: Final = (np.arange(1.0, 16).reshape(5, 3) / 4).tolist()
+
+
 def _table(dtype: DType) -> list[Inputs]:
     return [(sample("table", (3, 5), dtype, -4, 4),)]
 
@@ -335,6 +338,9 @@ def _spread() -> list[Case]:
         Case("average", lambda xp, x: xp.average(x, 1, beside(xp, [1.0, 2.0, 0.5, 0.25, 1.0], x)),
              lambda x: np.average(x, 1, [1.0, 2.0, 0.5, 0.25, 1.0]), _table,
              accepted("average"), law("average"), ulps=64, label="weights"),
+        Case("average", lambda xp, x: xp.average(x[:, None], (2, 0), beside(xp, _PLANE, x)),
+             lambda x: np.average(_floating(x)[:, None], (2, 0), np.array(_PLANE)),
+             _table, _SINGLE, law("average"), ulps=64, label="axes"),
         Case("average", lambda xp, x: xp.average(x, weights=xp.ones_like(x), keepdims=True),
              lambda x: np.average(_floating(x), keepdims=True), _table, accepted("average"),
              law("average"), ulps=64, label="all"),

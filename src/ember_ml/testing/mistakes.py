@@ -165,7 +165,7 @@ _STANDARD: Final = (
         for run in [lambda xp, op=op, axis=axis: getattr(xp, op)(xp.zeros((0,)), axis=axis)]
     ),
     Mistake("mean-twice", AxisError, lambda xp: xp.mean(xp.ones((2, 3)), axis=(0, 0))),
-    Mistake("all-axis-0d", AxisError, lambda xp: xp.all(xp.ones(()), axis=0)),
+    Mistake("all-axis-0d", AxisError, lambda xp: xp.all(xp.ones(()), axis=0), ("ops.all", "0-d")),
     Mistake("argmax-axis", AxisError, lambda xp: xp.argmax(xp.ones((2,)), axis=1)),
     Mistake("sort-axis", AxisError, lambda xp: xp.sort(xp.ones((2,)), axis=1)),
     Mistake("concat-axis", AxisError, lambda xp: xp.concat([xp.ones((2,))], axis=1)),
@@ -187,7 +187,12 @@ _STANDARD: Final = (
     Mistake("index-array-beyond", OutOfBoundsError, lambda xp: xp.ones((3,))[xp.asarray([0, 3])]),
     Mistake("set-beyond", OutOfBoundsError, lambda xp: _set(xp, 2, 0.0)),
     Mistake("set-array-beyond", OutOfBoundsError, lambda xp: _set(xp, xp.asarray([5]), 0.0)),
-    Mistake("take-beyond", OutOfBoundsError, lambda xp: xp.take(xp.ones((3,)), xp.asarray([3]))),
+    Mistake(
+        "take-beyond",
+        OutOfBoundsError,
+        lambda xp: xp.take(xp.ones((3,)), xp.asarray([3])),
+        ("ops.take", "index 3"),
+    ),
     Mistake("take-before", OutOfBoundsError, lambda xp: xp.take(xp.ones((3,)), xp.asarray([-4]))),
     Mistake(
         "take-along-beyond",
@@ -259,6 +264,9 @@ _STANDARD: Final = (
     ),
     Mistake("list-range", DomainError, lambda xp: xp.asarray([300], dtype="uint8")),
     Mistake("full-range", DomainError, lambda xp: xp.full((2,), -1, dtype="uint8")),
+    Mistake("arange-infinite", DomainError, lambda xp: xp.arange(0, float("inf")), ("ops.arange",)),
+    Mistake("arange-nan", DomainError, lambda xp: xp.arange(float("nan")), ("ops.arange", "nan")),
+    Mistake("eye-diagonal", DTypeError, lambda xp: xp.eye(3, k=1.5), ("ops.eye", "1.5")),
     Mistake("arange-step", DomainError, lambda xp: xp.arange(0, 3, 0)),
     Mistake("linspace-count", DomainError, lambda xp: xp.linspace(0, 1, -1)),
     Mistake("repeat-negative", DomainError, lambda xp: xp.repeat(xp.ones(2), -1)),

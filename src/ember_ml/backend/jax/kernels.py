@@ -178,7 +178,19 @@ def _no_zero(name: str, function: Kernel) -> Kernel:
 def _integer_pow(x: NativeArray, y: NativeArray) -> NativeArray:
     if readable(y) and y.size and np.asarray(y).min() < 0:
         raise DomainError("ops.pow takes no negative integer exponents for integers; cast to float")
-    return jnp.power(x, y)
+    return _wrapped_power(x, y)
+
+
+@_compiled
+def _wrapped_power(x: NativeArray, y: NativeArray) -> NativeArray:
+    # jnp.power looks at six bits of an exponent: what overflows would not wrap as elsewhere.
+    def square(state: Any) -> Any:
+        base, left, out = state
+        return base * base, left >> 1, jnp.where(left & 1 == 1, out * base, out)
+
+    base, left = jnp.broadcast_arrays(x, y)
+    start = base, left, jnp.ones_like(base)
+    return jax.lax.while_loop(lambda state: jnp.any(state[1] > 0), square, start)[2]
 
 
 _INTEGER: Final[dict[str, Kernel]] = {

@@ -11,7 +11,7 @@ import numpy as np
 from numpy._core import umath
 
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.errors import AxisError, DomainError, IntegerDivisionError, LinAlgError
+from ember_ml.errors import DomainError, IntegerDivisionError, LinAlgError
 
 __all__ = ["NOISY", "OVERRIDES", "quiet"]
 
@@ -104,7 +104,8 @@ def _reduction(ufunc: np.ufunc) -> Kernel:
 
 def _require_axes(x: Array, axis: Any) -> None:
     if not x.ndim and axis != ():
-        raise AxisError(f"a 0-d tensor has no axis {axis}")  # NumPy lets axes 0 and -1 pass
+        # NumPy lets axes 0 and -1 pass. The caller tells what was called, as of other axes.
+        raise np.exceptions.AxisError(f"a 0-d tensor has no axis {axis}")
 
 
 _sum = _reduction(np.add)

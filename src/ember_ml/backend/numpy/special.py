@@ -65,6 +65,8 @@ def _blocks(formula: Callable[[Maths, Array], Array]) -> Kernel:
 
 
 def logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Any:
+    if not axes:  # of one value each; a 0-d difference would be no array to write to
+        return x.copy()
     if x.dtype == np.float16:
         return logsumexp(x.astype(np.float32), axes, keepdims).astype(np.float16)
     largest = np.maximum.reduce(x, axis=axes, keepdims=True)

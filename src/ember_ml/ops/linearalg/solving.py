@@ -79,7 +79,9 @@ def slogdet(x: TensorLike, /) -> SlogdetResult:
     >>> slogdet([[1.0, 0.0], [0.0, -1.0]]).sign.item()
     -1.0
     """
-    return SlogdetResult(*dispatch.call_many("linalg.slogdet", square_of("linalg.slogdet", x)))
+    sign, size = dispatch.call_many("linalg.slogdet", square_of("linalg.slogdet", x))
+    # Of what is no number, engines give 0, 1 or NaN as the sign.
+    return SlogdetResult(where(elementwise.isnan(size), math.nan, sign), size)
 
 
 @op("linalg.inv", accepts=LINALG, lift="float")
