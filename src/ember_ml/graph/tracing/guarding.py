@@ -29,8 +29,10 @@ _ROUNDING: Final = 1e-2
 
 def other_sizes(first: dict[str, int]) -> Iterator[dict[str, int]]:
     """Sizes for more traces, the most telling first; not every function takes all of them."""
-    yield {name: side + 1 + i for i, (name, side) in enumerate(first.items())}
+    # No even size stays even, and no multiple of three a multiple: code may ask for either.
+    yield {name: side + 1 + 6 * i for i, (name, side) in enumerate(first.items())}
     yield {name: side * (2 + i) for i, (name, side) in enumerate(first.items())}
+    yield {name: side + 1 + i for i, (name, side) in enumerate(first.items())}
     yield {name: side * 2 for name, side in first.items()}
     fewer = {name: side - 1 for name, side in first.items()}
     for made in (fewer, {name: side // 2 for name, side in first.items()}):
