@@ -95,3 +95,9 @@ def test_slices_of_all_sizes(start: int | None, stop: int | None, step: int) -> 
 def test_indices_that_stand_apart_on_every_backend(backend: str) -> None:
     with em.use_backend(backend):
         assert ops.asarray(_X)[:, _PAIR, ..., 0].shape == (2, 1, 4)
+
+
+def test_indices_that_pick_nothing_are_not_read() -> None:
+    x, mask, indices = np.ones((1, 2, 4, 2), np.float32), np.zeros(1, bool), np.array([[2], [-4]])
+    graph = export(lambda x, indices: x[mask, :, indices], x, indices)
+    assert graph.run({"x": x, "indices": indices})["output"].shape == (2, 0, 2, 2)
