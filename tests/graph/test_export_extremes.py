@@ -138,6 +138,15 @@ def test_a_slope_that_is_nan_has_no_angle() -> None:
     _require_same(ops.atan2, y, x.astype(y.dtype))
 
 
+@pytest.mark.parametrize("dtype", _FLOATS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_nan_stands_behind_all_numbers(side: str, dtype: str) -> None:
+    kind = _FLOATS[dtype]
+    row = np.array([-np.inf, 0.0, 1.0, 1.0, np.inf, np.nan, np.nan], kind)
+    sought = np.array([*_ROWS[1], 0.5], kind)
+    _require_same(lambda x, y: ops.searchsorted(x, y, side=side), row, sought)
+
+
 def test_logsumexp_of_one_number() -> None:
     _require_same(ops.logsumexp, np.array(3, np.float32))
 

@@ -98,6 +98,7 @@ def test_indices_that_stand_apart_on_every_backend(backend: str) -> None:
 
 
 def test_indices_that_pick_nothing_are_not_read() -> None:
-    x, mask, indices = np.ones((1, 2, 4, 2), np.float32), np.zeros(1, bool), np.array([[2], [-4]])
-    graph = export(lambda x, indices: x[mask, :, indices], x, indices)
-    assert graph.run({"x": x, "indices": indices})["output"].shape == (2, 0, 2, 2)
+    x, mask = np.ones((1, 2, 4, 2), np.float32), np.zeros(1, bool)
+    indices = np.array([[2], [-4], [3]], np.int32)
+    graph = export(lambda x, indices: x[mask, :, indices, :], x, indices)
+    assert graph.run({"x": x, "indices": indices})["output"].shape == (3, 0, 2, 2)
