@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -133,6 +134,20 @@ class TestRun:
     def test_a_pickle_is_not_opened(self, model: Path, tmp_path: Path) -> None:
         np.save(tmp_path / "evil.npy", np.array([{}], object), allow_pickle=True)
         assert "holds no NumPy array" in error("run", model, "-i", tmp_path / "evil.npy")
+
+    @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+    def test_archives_that_are_damaged(self, model: Path, tmp_path: Path, write: Any) -> None:
+        write(tmp_path / "whole.npz", x=np.arange(300.0))
+        whole = (tmp_path / "whole.npz").read_bytes()
+        middle = len(whole) // 2
+        broken = {
+            "short": whole[:middle],
+            "bent": whole[:middle] + b"\xff" * 9 + whole[middle + 9 :],
+        }
+        for name, content in broken.items():
+            path = tmp_path / f"{name}.npz"
+            path.write_bytes(content)
+            assert "holds no NumPy array" in error("run", model, "-i", path)
 
     @pytest.mark.parametrize("backend", ["numpy", "torch"])
     def test_backends(self, backend: str, model: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ember_ml import ops
+from ember_ml.errors import TraceError
 from ember_ml.graph import export
 
 onnx = pytest.importorskip("onnx")
@@ -97,3 +98,23 @@ def test_it_runs_for_values_of_both_kinds(name: str) -> None:
             assert got.dtype == array.dtype
             assert got.shape == array.shape
             np.testing.assert_allclose(got, array, rtol=1e-5, atol=1e-6)
+
+
+def test_tensors_of_another_graph_are_an_error() -> None:
+    kept: list[Any] = []
+
+    def around(x: Any) -> Any:
+        return export(lambda y: y + x, ops.ones(3)) and x
+
+    def remembering(x: Any) -> Any:
+        kept.append(x * 2)
+        return x + ops.sum(kept[0])
+
+    def leaking(x: Any) -> Any:
+        inner: list[Any] = []
+        ops.cond(ops.sum(x) > 0, lambda: inner.append(x * 2) or x, lambda: -x)
+        return x + inner[0]
+
+    for function, axes in ((around, None), (remembering, {"x": [0]}), (leaking, None)):
+        with pytest.raises(TraceError, match=r"no part of this graph at .*test_export_control\.py"):
+            export(function, ops.ones(3), dynamic_axes=axes)

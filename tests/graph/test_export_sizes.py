@@ -242,6 +242,19 @@ def test_results_of_another_shape_for_small_sizes_are_an_error(function: Any) ->
         export(function, _floats(7, 2), dynamic_axes={0: {0: "n"}})
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: ops.max_pool2d(x, (3, 1), 2, "same"),  # of odd heights it pads both sides
+        lambda x: ops.adaptive_avg_pool2d(x, (2, 3)),  # windows of one size where it divides
+        lambda x: ops.adaptive_max_pool2d(x, (2, 3)),
+    ],
+)
+def test_what_holds_for_even_sizes_or_multiples_alone_is_an_error(function: Any) -> None:
+    with pytest.raises(TraceError, match="depends on a size that is to be dynamic"):
+        export(function, _floats(2, 4, 8, 9), dynamic_axes={0: {0: "n", 2: "height", 3: "width"}})
+
+
 def test_comparisons_that_hold_for_all_sizes_are_allowed() -> None:
     def careful(x: Any, y: Any) -> Any:
         assert x.shape[0] == y.shape[0]
@@ -315,6 +328,23 @@ def test_a_convolution_between_reflections_runs_for_other_images() -> None:
         x = _floats(*shape)
         got = graph.run({"x": x})["output"]
         np.testing.assert_allclose(got, layer(ops.asarray(x)).numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["linear", "cubic"])
+def test_images_of_doubles_are_resized_in_doubles(method: str) -> None:
+    def resized(x: Any) -> Any:
+        return ops.resize(x, scale=1.5, method=method)
+
+    with em.use_backend("numpy"):
+        graph = export(resized, _doubles(5), dynamic_axes={0: {2: "height"}})
+        for height in (3, 8, 11):
+            wanted = resized(ops.asarray(_doubles(height))).numpy()
+            found = graph.run({"x": _doubles(height)})["output"]
+            np.testing.assert_allclose(found, wanted, 1e-12, 1e-12)
+
+
+def _doubles(height: int) -> np.ndarray[Any, Any]:
+    return np.cos(np.arange(7.0 * height)).reshape(1, 1, height, 7)
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,12 @@ def test_gaussian_is_a_density(backend: str) -> None:
     np.testing.assert_allclose(got.numpy(), by_scipy, rtol=1e-12)
 
 
+def test_logsumexp_of_one_number_is_that_number(backend: str) -> None:
+    for keepdims in (False, True):
+        found = ops.logsumexp(ops.asarray(3.0), keepdims=keepdims)
+        assert (found.shape, found.item()) == ((), 3.0)
+
+
 def test_nothing_warns(backend: str) -> None:
     nothing = ops.full((2, 3), math.nan)
     mixed = ops.asarray([math.inf, -math.inf, math.nan, 1.0])

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature as signature_of
@@ -133,14 +134,15 @@ def value_name(value: Value) -> str:
 def _read(path: Path) -> Array | dict[str, Array]:
     """The array of an .npy file, or those of an .npz file by name."""
     try:
-        found = np.load(path, allow_pickle=False)  # a pickle could do anything
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
-            return {name: found[name] for name in found.files}
+        with path.open("rb") as file:  # which NumPy leaves open where an archive is cut off
+            found = np.load(file, allow_pickle=False)  # a pickle could do anything
+            if isinstance(found, np.ndarray):
+                return found
+            with found:
+                return {name: found[name] for name in found.files}
     except OSError as error:
         raise FormatError(f"'{path}' cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, KeyError) as error:
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise FormatError(f"'{path}' holds no NumPy array: {error}") from error
 
 

@@ -371,6 +371,7 @@ class _Export:
             trace.results.append(native.shape)
             trace.graph.output(_free(trace.graph, name), trace.value(native))
         _prune(trace.graph)
+        guarding.require_own(trace)
 
 
 def _of_sizes(result: Any) -> Operand | None:

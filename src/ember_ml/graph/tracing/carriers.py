@@ -40,6 +40,7 @@ _TAKES: Final[dict[str, frozenset[str]]] = {
     ),
     "Abs": _FLOATS | _INTEGERS,
     "Neg": _FLOATS | {"int8", "int16", "int32", "int64"},
+    "Sign": frozenset(("float32", "float64")) | _INTEGERS,  # of float16 it is 0 at NaN
     "Relu": _FLOATS | {"int8", "int32"},
     **dict.fromkeys(("IsNaN", "IsInf"), _FLOATS | {"bfloat16"}),
     **dict.fromkeys(("Not", "And", "Or", "Xor"), frozenset(("bool",))),

@@ -10,9 +10,9 @@ import numpy as np
 
 from ember_ml.graph.tracing import carriers
 from ember_ml.graph.tracing.operand import Operand
-from ember_ml.graph.tracing.trace import emit
+from ember_ml.graph.tracing.trace import constant, emit
 
-__all__ = ["EMITTERS", "choose", "number"]
+__all__ = ["EMITTERS", "choose", "maximum", "minimum", "number"]
 
 # Gets the NumPy kernel on the example's values, then what the kernel gets.
 Emitter = Callable[..., Any]
@@ -114,13 +114,26 @@ def _atan(x: Operand) -> Operand:
 
 
 def _sign(x: Operand) -> Operand:
+    if x.dtype == np.int64:  # as in _extreme
+        made: Operand = _cast(x > 0, np.int64) - _cast(x < 0, np.int64)
+        return made
     return emit("Sign", [x], np.sign(x.shadow))
 
 
 def _asinh(x: Operand) -> Operand:
     size = abs(x)
-    made: Operand = _sign(x) * log1p(None, size + size * size / (_root(size * size + 1.0) + 1.0))
+    near = log1p(None, size + size * size / (_root(size * size + 1.0) + 1.0))
+    made: Operand = _sign(x) * _far(size, near)
     return made
+
+
+def _acosh(x: Operand) -> Operand:
+    return _far(x, _log(x + _root(x - 1.0) * _root(x + 1.0)))
+
+
+def _far(x: Operand, near: Operand) -> Operand:
+    """The logarithm of 2x where the one is lost beside the square of x, which might be infinite."""
+    return choose(x > 1e9, _log(x) + math.log(2.0), near)
 
 
 _DOUBLE: Final[dict[str, Callable[[Operand], Operand]]] = {
@@ -131,7 +144,7 @@ _DOUBLE: Final[dict[str, Callable[[Operand], Operand]]] = {
     "Sinh": lambda x: (expm1(None, x) - expm1(None, -x)) * 0.5,
     "Cosh": lambda x: (_exp(x) + _exp(-x)) * 0.5,
     "Asinh": _asinh,
-    "Acosh": lambda x: _log(x + _root(x - 1.0) * _root(x + 1.0)),
+    "Acosh": _acosh,
     "Atanh": lambda x: log1p(None, (x + x) / (1.0 - x)) * 0.5,
 }
 
@@ -149,8 +162,7 @@ def log1p(eager: Any, x: Operand) -> Any:
     lost = one - 1.0
     same = lost == 0.0
     right = _log(one) * (x / choose(same, number(1.0, x), lost))
-    limit = emit("IsInf", [one], np.isinf(one.shadow))
-    return choose(same, x, choose(limit, one, right))
+    return choose(same, x, choose(one == math.inf, one, right))
 
 
 def _scaled_log(base: float) -> Emitter:
@@ -216,10 +228,34 @@ def _truth(op: str, bits: str) -> Emitter:
 
 
 def pow(eager: Any, x: Operand, y: Operand) -> Any:
-    # Exponents of the example that are negative are no mistake of the function.
-    exponent = abs(y.shadow) if x.dtype.kind in "iu" else y.shadow
+    if x.dtype.kind in "iu":
+        return _integer_power(x, y)
     with np.errstate(all="ignore"):
-        return emit("Pow", [x, y], np.power(x.shadow, exponent))
+        return emit("Pow", [x, y], np.power(x.shadow, y.shadow))
+
+
+def _integer_power(x: Operand, y: Operand) -> Any:
+    """By squares, which are exact and wrap: ONNX Runtime computes powers by way of float64."""
+    if y.known and y.size == 1 and y.ndim <= x.ndim:
+        exponent = int(y.shadow.item())
+        made: Any = None
+        while exponent > 0:
+            if exponent % 2:
+                made = x if made is None else made * x
+            exponent //= 2
+            x = x * x if exponent else x
+        return x * 0 + 1 if made is None else made
+    signed = x.dtype.kind == "i"
+    power, made = x, None
+    for place in range(8 * x.dtype.itemsize - signed):
+        power = power * power if place else x
+        factor = choose((y & (1 << place)) != 0, power, number(1, x))
+        made = factor if made is None else made * factor
+    if signed:
+        # Exponents of the example that are negative are no mistake of the function.
+        inexact = emit("Pow", [x, y], np.power(x.shadow, abs(y.shadow)))
+        made = choose(y < 0, inexact, made)
+    return made
 
 
 def _integers(x: Operand, y: Operand) -> tuple[Any, Any]:
@@ -227,9 +263,23 @@ def _integers(x: Operand, y: Operand) -> tuple[Any, Any]:
     return x.shadow, np.where(y.shadow == 0, 1, y.shadow).astype(y.dtype)
 
 
+def _divided(op: str, join: Any, x: Operand, y: Operand, **attributes: Any) -> Operand:
+    """A node that divides integers.
+
+    The least integer over -1 has no answer, and processors trap: ONNX Runtime would die of it.
+    """
+    safe = x.dtype not in (np.int32, np.int64) or (y.known and not np.any(y.shadow == -1))
+    if safe:
+        return emit(op, [x, y], join(*_integers(x, y)), **attributes)
+    minus = y == -1
+    divisor = choose(minus, number(1, y), y)
+    made = emit(op, [x, divisor], join(*_integers(x, divisor)), **attributes)
+    return made if op == "Mod" else choose(minus, -made, made)
+
+
 def remainder(eager: Any, x: Operand, y: Operand) -> Any:
     if x.dtype.kind in "iu":
-        return emit("Mod", [x, y], np.remainder(*_integers(x, y)))
+        return _divided("Mod", np.remainder, x, y)
     rest = emit("Mod", [x, y], np.fmod(x.shadow, y.shadow), fmod=1)
     other = (rest != 0.0) & ((rest < 0.0) ^ (y < 0.0))
     return choose(other, rest + y, rest)
@@ -237,15 +287,18 @@ def remainder(eager: Any, x: Operand, y: Operand) -> Any:
 
 def fmod(eager: Any, x: Operand, y: Operand) -> Any:
     if x.dtype.kind in "iu":
-        return emit("Mod", [x, y], np.fmod(*_integers(x, y)), fmod=1)
+        return _divided("Mod", np.fmod, x, y, fmod=1)
     return emit("Mod", [x, y], np.fmod(x.shadow, y.shadow), fmod=1)
 
 
 def floor_divide(eager: Any, x: Operand, y: Operand) -> Any:
     if x.dtype.kind in "iu":
-        rest = emit("Mod", [x, y], np.remainder(*_integers(x, y)))
-        less = x - rest
-        return emit("Div", [less, y], np.floor_divide(*_integers(less, y)))
+        quotient = _divided("Div", _truncated, x, y)
+        if x.dtype.kind == "u":
+            return quotient
+        # Div drops the fraction; of a negative number it is to be rounded up in size.
+        below = (remainder(None, x, y) != 0) & ((x < 0) ^ (y < 0))
+        return quotient - _cast(below, x.dtype)
     rest = remainder(None, x, y)
     exact = (x - rest) / y
     down = emit("Floor", [exact], np.floor(exact.shadow))
@@ -253,6 +306,11 @@ def floor_divide(eager: Any, x: Operand, y: Operand) -> Any:
     whole = x / y
     odd = isinf(lambda x: np.isinf(x.shadow), x) | isinf(lambda y: np.isinf(y.shadow), y)
     return choose(odd | (y == 0.0), whole, nearest)
+
+
+def _truncated(x: Any, y: Any) -> Any:
+    """The quotient of integers without its fraction, as ONNX divides."""
+    return np.floor_divide(x, y) + ((np.remainder(x, y) != 0) & ((x < 0) != (y < 0)))
 
 
 def left_shift(eager: Any, x: Operand, y: Operand) -> Any:
@@ -338,16 +396,24 @@ def _extreme(op: str) -> Emitter:
 
     def run(eager: Any, x: Operand, y: Any) -> Any:
         if not isinstance(y, Operand):
-            y = number(y, x)
-        return emit(op, [x, y], join(x.shadow, y.shadow if isinstance(y, Operand) else y))
+            y = constant(number(y, x))
+        if x.dtype == np.int64:
+            # ONNX Runtime 1.31 compares the halves of int64 as signed numbers in Max, Min and Sign:
+            # there 3 is greater than 3 * 10**9. Its comparisons are right.
+            return choose(x < y if op == "Max" else x > y, y, x)
+        return emit(op, [x, y], join(x.shadow, y.shadow))
 
     return run
+
+
+maximum: Final = _extreme("Max")
+minimum: Final = _extreme("Min")
 
 
 EMITTERS: Final[dict[str, Emitter]] = {
     "abs": _unary("Abs"),
     "negative": _unary("Neg"),
-    "sign": _unary("Sign"),
+    "sign": lambda eager, x: _sign(x),
     "sqrt": _unary("Sqrt"),
     "root": _unary("Sqrt"),
     "exp": _unary("Exp"),
@@ -381,8 +447,8 @@ EMITTERS: Final[dict[str, Emitter]] = {
     "subtract": _binary("Sub"),
     "multiply": _binary("Mul"),
     "divide": _binary("Div"),
-    "maximum": _extreme("Max"),
-    "minimum": _extreme("Min"),
+    "maximum": maximum,
+    "minimum": minimum,
     "equal": _binary("Equal"),
     "not_equal": not_equal,
     "less": _binary("Less"),

@@ -17,7 +17,7 @@ from ember_ml.graph.tracing.lines import text_of
 from ember_ml.graph.tracing.sizes import valued
 from ember_ml.graph.tracing.trace import Trace
 
-__all__ = ["ENOUGH", "other_sizes", "require_results", "require_same"]
+__all__ = ["ENOUGH", "other_sizes", "require_own", "require_results", "require_same"]
 
 
 # How many other traces a graph is compared with: some code asks whether a size is even, or fits
@@ -29,13 +29,35 @@ _ROUNDING: Final = 1e-2
 
 def other_sizes(first: dict[str, int]) -> Iterator[dict[str, int]]:
     """Sizes for more traces, the most telling first; not every function takes all of them."""
-    yield {name: side + 1 + i for i, (name, side) in enumerate(first.items())}
+    # No even size stays even, and no multiple of three a multiple: code may ask for either.
+    yield {name: side + 1 + 6 * i for i, (name, side) in enumerate(first.items())}
     yield {name: side * (2 + i) for i, (name, side) in enumerate(first.items())}
+    yield {name: side + 1 + i for i, (name, side) in enumerate(first.items())}
     yield {name: side * 2 for name, side in first.items()}
     fewer = {name: side - 1 for name, side in first.items()}
     for made in (fewer, {name: side // 2 for name, side in first.items()}):
         if min(made.values()) > 1:
             yield made
+
+
+def require_own(trace: Trace) -> None:
+    """Raise TraceError where a node takes what another graph, or the inside of a branch, has."""
+    _require_known(trace, trace.graph, set())
+
+
+def _require_known(trace: Trace, graph: Graph, outside: set[int]) -> None:
+    known = outside | {id(value) for value in graph.inputs}
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value is not None and value.data is None and id(value) not in known:
+                raise TraceError(
+                    f"em.export: a tensor that was kept from another export, or from inside of a "
+                    f"branch or loop, is no part of this graph{text_of(trace.places.get(id(node)))}"
+                    f"; give it as an argument, and return what is needed later"
+                )
+        for body in node.subgraphs():
+            _require_known(trace, body, known)
+        known.update(id(value) for value in node.outputs)
 
 
 class _Pairs:

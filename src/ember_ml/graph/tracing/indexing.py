@@ -35,9 +35,21 @@ def get(x: Operand, key: Key) -> Operand:
     items = _spread(x, key)
     advanced = any(isinstance(item, Operand) for item in items)
     if all(_is_known(one) for one in (x, *items)) and not _varies(items):
-        plain = tuple(i.shadow if isinstance(i, Operand) else i for i in items)
-        return constant(x.shadow[plain])
-    return _advanced(x, items) if advanced else _basic(x, items)
+        return constant(x.shadow[_plain(key)])
+    return _advanced(x, items, _stand_apart(key)) if advanced else _basic(x, items)
+
+
+def _plain(key: Key) -> Key:
+    """A key of known operands with their values, as NumPy takes it."""
+    return tuple(item.shadow if isinstance(item, Operand) else item for item in key)
+
+
+def _stand_apart(key: Key) -> bool:
+    """True where something stands between arrays and ints, be it an ellipsis of no axes."""
+    places = [
+        i for i, item in enumerate(key) if isinstance(item, int | Operand | np.ndarray | list)
+    ]
+    return places[-1] - places[0] + 1 != len(places)
 
 
 def _varies(items: Sequence[Any]) -> bool:
@@ -49,7 +61,7 @@ def _varies(items: Sequence[Any]) -> bool:
 
 
 def _spread(x: Operand, key: Key) -> list[Any]:
-    """A key with one item for each axis; the ellipsis stays as a mark where arrays stand apart."""
+    """A key with one item for each axis."""
     used = sum(_span(item) for item in key if item is not Ellipsis)
     items: list[Any] = []
     seen = False
@@ -80,7 +92,33 @@ def _span(item: Any) -> int:
 # --- Ints and slices ----------------------------------------------------------------------------
 
 
+def _trimmed(x: Operand, items: Sequence[Any]) -> tuple[Operand, list[Any]]:
+    """Cut off what lies behind the start of a slice that runs backwards.
+
+    NumPy picks nothing where some run has no such place; ONNX would begin at the first element.
+    """
+    made: list[Any] = []
+    for item in items:
+        axis = sum(one is not None for one in made)
+        if (
+            isinstance(item, slice)
+            and type(x.shape[axis]) is Size
+            and type(item.start) is int
+            and item.start < -1
+            and (item.step or 1) < 0
+        ):
+            past, stop = item.start + 1, item.stop
+            x = get(x, (*[_ALL] * axis, slice(None, past)))
+            if type(stop) is int and stop < 0:
+                item = slice(None, stop - past, item.step) if stop < past else slice(0, 0)
+            else:
+                item = slice(None, stop, item.step)
+        made.append(item)
+    return x, made
+
+
 def _basic(x: Operand, items: Sequence[Any]) -> Operand:
+    x, items = _trimmed(x, items)
     starts: list[int] = []
     ends: list[int] = []
     steps: list[int] = []
@@ -132,6 +170,8 @@ def _cut(item: slice, side: int, starts: list[int], ends: list[int], steps: list
     if not varying:
         if length == side and step == 1:
             return _KEPT
+        if not length:  # where NumPy stops before the first, ONNX would read -1 as the last
+            first, last, step = 0, 0, 1
         starts.append(first)
         ends.append(last if last >= 0 else -_END)
         steps.append(step)
@@ -202,17 +242,13 @@ def _integers(item: Operand) -> list[Operand]:
     return [constant(indices) for indices in found]
 
 
-def _advanced(x: Operand, items: Sequence[Any]) -> Operand:
+def _advanced(x: Operand, items: Sequence[Any], apart: bool) -> Operand:
     """Slices and new axes first, then all arrays at once, as NumPy orders them."""
     basic: list[Any] = []
     axes: list[int] = []
     arrays: list[Operand] = []
-    places: list[int] = []
-    first = axis = 0
-    for place, item in enumerate(items):
-        if isinstance(item, int | Operand):
-            first = first if places else axis
-            places.append(place)
+    axis = 0
+    for item in items:
         if isinstance(item, int):  # beside arrays it is one of them, of no axes
             arrays.append(constant(np.array(int(item))))
             axes.append(axis)
@@ -227,14 +263,13 @@ def _advanced(x: Operand, items: Sequence[Any]) -> Operand:
         else:
             basic.append(item)
             axis += 1
-    apart = places[-1] - places[0] + 1 != len(places)
     inner = _basic(x, basic)
     if len(arrays) == 1:
         made = taken(inner, arrays[0], axes[0])
         return _moved(made, arrays[0].ndim, axes[0], 0) if apart else made
     made = _gathered(inner, axes, arrays)
     count = max(a.ndim for a in arrays)
-    return made if apart else _moved(made, count, 0, first)
+    return made if apart else _moved(made, count, 0, axes[0])
 
 
 def taken(x: Operand, indices: Operand, axis: int) -> Operand:
@@ -258,13 +293,16 @@ def _gathered(x: Operand, axes: Sequence[int], arrays: Sequence[Operand]) -> Ope
     shape = broadcast([a.shape for a in arrays])
     if shape is None:
         raise IndexError("the arrays of a key do not broadcast")
+    rest = [axis for axis in range(x.ndim) if axis not in axes]
+    sides = (*shape, *(x.shape[axis] for axis in rest))
+    if any(type(side) is not Size and not side for side in shape):
+        # Of indices that pick nothing ONNX Runtime reads some all the same.
+        return expanded(constant(np.zeros((), x.dtype)), sides)
     columns = [unsqueezed(expanded(a, shape), [len(shape)]) for a in arrays]
     places = columns[0] if len(columns) == 1 else concat(columns, len(shape))
-    rest = [axis for axis in range(x.ndim) if axis not in axes]
     front = permuted(x, (*axes, *rest))
     modes = [np.mod(a.shadow, max(x.shadow.shape[i], 1)) for a, i in zip(arrays, axes, strict=True)]
     array = front.shadow[tuple(np.broadcast_arrays(*modes))]
-    sides = (*shape, *(x.shape[axis] for axis in rest))
     return emit("GatherND", [front, places], array, shape=sides)
 
 
@@ -297,17 +335,17 @@ def put(x: Operand, key: Key, value: Operand) -> Operand:
     items = _spread(x, key)
     if all(_is_known(one) for one in (x, value, *items)) and not _varies(items):
         whole = x.shadow.copy()
-        whole[tuple(i.shadow if isinstance(i, Operand) else i for i in items)] = value.shadow
+        whole[_plain(key)] = value.shadow
         return constant(whole)
     masks = [i for i in items if isinstance(i, Operand) and i.dtype == np.bool_ and not i.known]
     if masks:
         return _masked(x, items, masks, value)
-    if not any(item is None for item in items):
+    if not any(item is None or isinstance(item, Operand) for item in items):
         value = _fitted(value, x.ndim)
         joined = _joined(x, items, value)
         if joined is not None:
             return joined
-    places = get(ranged(x.shape), tuple(items))
+    places = get(ranged(x.shape), key)
     value = _fitted(value, places.ndim)
     flat, count = reshaped(places, (-1,)), math.prod(places.shape)
     values = reshaped(expanded(value, places.shape), (count,))
@@ -345,7 +383,7 @@ def _masked(x: Operand, items: Sequence[Any], masks: Sequence[Operand], value: O
 def _joined(x: Operand, items: Sequence[Any], value: Operand) -> Operand | None:
     """The parts before and behind a slice around the value; None where the key is another."""
     odd = [i for i, item in enumerate(items) if not (isinstance(item, slice) and item == _ALL)]
-    if any(item is None or isinstance(item, Operand) for item in items) or len(odd) > 1:
+    if len(odd) > 1:
         return None
     if not odd:
         return expanded(value, x.shape)

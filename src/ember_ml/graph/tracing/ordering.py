@@ -81,6 +81,12 @@ def searchsorted(eager: Any, x: Operand, y: Operand, side: str) -> Any:
     """How many values are below, or not above, each."""
     wide = unsqueezed(y, [y.ndim])
     below = x <= wide if side == "right" else x < wide
+    if x.dtype.kind not in "iub":
+        # NaN counts as the largest; comparisons pass over it.
+        last = emit("IsNaN", [wide], np.isnan(wide.shadow))
+        if side != "right":
+            last = last & ~emit("IsNaN", [x], np.isnan(x.shadow))
+        below = below | last
     return summed(cast(below, dtypes.int64), -1)
 
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml import dtypes
-from ember_ml.graph.tracing.elementwise import choose, number
-from ember_ml.graph.tracing.moving import concat, expanded, reshaped
+from ember_ml.graph.tracing.elementwise import choose, maximum, number
+from ember_ml.graph.tracing.moving import concat, expanded, permuted, reshaped
 from ember_ml.graph.tracing.operand import Operand
-from ember_ml.graph.tracing.sizes import Size
-from ember_ml.graph.tracing.trace import cast, constant, emit
+from ember_ml.graph.tracing.sizes import Size, never_negative
+from ember_ml.graph.tracing.trace import cast, constant, emit, emit_many
 
 __all__ = ["EMITTERS", "any_of", "count_of", "ordered", "summed", "unordered"]
 
@@ -32,6 +32,12 @@ def _shape(x: Operand, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]
     if keepdims:
         return tuple(1 if i in axes else side for i, side in enumerate(x.shape))
     return tuple(side for i, side in enumerate(x.shape) if i not in axes)
+
+
+def _may_be_empty(x: Operand, axis: Any) -> bool:
+    """True where a size of some run may leave nothing to reduce, as in x[1:]."""
+    sides = [x.shape[i] for i in _axes(x, axis)]
+    return any(type(side) is Size and not never_negative(side - 1) for side in sides)
 
 
 def _reduced(op: str, x: Operand, axis: Any, keepdims: bool, out: Any) -> Operand:
@@ -61,13 +67,6 @@ def _reduced(op: str, x: Operand, axis: Any, keepdims: bool, out: Any) -> Operan
     )
 
 
-def _simple(op: str) -> Callable[..., Any]:
-    def run(eager: Any, x: Operand, *, axis: Any = None, keepdims: bool = False) -> Any:
-        return _reduced(op, x, axis, keepdims, eager(x, axis=axis, keepdims=keepdims))
-
-    return run
-
-
 def ordered(x: Operand) -> tuple[Operand, bool]:
     """uint64 as int64 in the same order, for operators that do not take it."""
     if x.dtype != np.uint64:
@@ -86,21 +85,54 @@ def _extreme(op: str) -> Callable[..., Any]:
         eager(x, axis=axis, keepdims=keepdims)  # which says what is wrong
         inner, turned = ordered(x)
         out = join(inner.shadow, axis=_axes(x, axis), keepdims=keepdims)
-        made = _reduced(op, inner, axis, keepdims, out)
-        if turned:
-            return unordered(made)
-        if x.dtype.kind == "f" and _axes(x, axis):
-            # ONNX Runtime passes over NaN; a sum does not.
-            mask = emit("IsNaN", [x], np.isnan(x.shadow))
-            lost = any_of(mask, axis, keepdims)
-            return choose(lost, number(math.nan, x), made)
-        return made
+        if inner.dtype in (np.int64, np.uint32) and _axes(x, axis) and x.shadow.size:
+            made = _first_in_order(inner, _axes(x, axis), keepdims, out, op == "ReduceMax")
+        else:
+            made = _reduced(op, inner, axis, keepdims, out)
+        return unordered(made) if turned else _with_nan(made, x, axis, keepdims)
 
     return run
 
 
+def _with_nan(made: Operand, x: Operand, axis: Any, keepdims: bool) -> Operand:
+    """NaN where one was reduced, over which ONNX Runtime passes."""
+    if x.dtype.kind in "iub" or not _axes(x, axis):
+        return made
+    mask = emit("IsNaN", [x], np.isnan(x.shadow))
+    return choose(any_of(mask, axis, keepdims), number(math.nan, x), made)
+
+
+def _rows(x: Operand, axes: tuple[int, ...]) -> Operand:
+    """An operand with some axes joined behind the others."""
+    rest = [axis for axis in range(x.ndim) if axis not in axes]
+    sides = tuple(x.shape[axis] for axis in rest)
+    return reshaped(permuted(x, (*rest, *axes)), (*sides, math.prod(x.shape[a] for a in axes)))
+
+
+def _first_in_order(
+    x: Operand, axes: tuple[int, ...], keepdims: bool, out: Any, largest: bool
+) -> Operand:
+    """An extreme of integers by TopK: ONNX Runtime reduces int64 wrongly, as its Max does."""
+    rows = _rows(x, axes)
+    shape = (*rows.shape[:-1], 1)
+    values = np.reshape(out, tuple(map(int, shape)))
+    found = emit_many(
+        "TopK",
+        [rows, np.array([1], np.int64)],
+        [values, np.zeros(values.shape, np.int64)],
+        shapes=[shape, shape],
+        axis=rows.ndim - 1,
+        largest=int(largest),
+        sorted=1,
+    )
+    return reshaped(found[0], _shape(x, axes, keepdims))
+
+
 def any_of(mask: Operand, axis: Any, keepdims: bool) -> Operand:
     """True where some element is."""
+    if _may_be_empty(mask, axis):  # of which ONNX Runtime knows no largest
+        some: Operand = summed(cast_to_int(mask), axis, keepdims) > 0
+        return some
     out = np.any(mask.shadow, axis=_axes(mask, axis), keepdims=keepdims)
     return _reduced("ReduceMax", mask, axis, keepdims, out)
 
@@ -109,9 +141,37 @@ def _truth(op: str) -> Callable[..., Any]:
     def run(eager: Any, x: Operand, *, axis: Any = None, keepdims: bool = False) -> Any:
         if x.dtype != np.bool_:
             x = x != 0
+        if _may_be_empty(x, axis):
+            return any_of(x, axis, keepdims) if op == "ReduceMax" else ~any_of(~x, axis, keepdims)
         return _reduced(op, x, axis, keepdims, eager(x, axis=axis, keepdims=keepdims))
 
     return run
+
+
+def total(eager: Any, x: Operand, *, axis: Any = None, keepdims: bool = False) -> Any:
+    out, axes = eager(x, axis=axis, keepdims=keepdims), _axes(x, axis)
+    if x.dtype not in (np.int64, np.uint64) or not axes or not x.shadow.size:
+        return _reduced("ReduceSum", x, axis, keepdims, out)
+    # ONNX Runtime adds int64 in float64, but for products of matrices.
+    rows = _rows(x, axes)
+    ones = expanded(constant(np.ones((), x.dtype)), rows.shape[-1:])
+    left = rows.shape[:-1]
+    made = emit("MatMul", [rows, ones], np.reshape(out, tuple(map(int, left))), shape=left)
+    return reshaped(made, _shape(x, axes, True)) if keepdims else made
+
+
+def prod(eager: Any, x: Operand, *, axis: Any = None, keepdims: bool = False) -> Any:
+    out, axes = eager(x, axis=axis, keepdims=keepdims), _axes(x, axis)
+    varies = any(type(x.shape[i]) is Size for i in axes)
+    if x.dtype.kind not in "iu" or not axes or not x.shadow.size or varies:
+        return _reduced("ReduceProd", x, axis, keepdims, out)
+    # ONNX Runtime multiplies int64 in float64; halves are multiplied as they are.
+    rows = _rows(x, axes)
+    while rows.shape[-1] > 1:
+        half, odd = divmod(rows.shape[-1], 2)
+        made = rows[..., :half] * rows[..., half : 2 * half]
+        rows = concat([made, rows[..., 2 * half :]], -1) if odd else made
+    return reshaped(rows, _shape(x, axes, keepdims))
 
 
 def summed(x: Operand, axis: Any, keepdims: bool = False) -> Operand:
@@ -144,8 +204,9 @@ def var(eager: Any, x: Operand, axes: tuple[int, ...], correction: float, keepdi
 
 
 def logsumexp(eager: Any, x: Operand, axis: Any, keepdims: bool) -> Any:
-    out = eager(x, axis, keepdims)
-    return _reduced("ReduceLogSumExp", x, axis, keepdims, out)
+    out = eager(x, axis, keepdims) if _axes(x, axis) else x.shadow
+    made = _reduced("ReduceLogSumExp", x, axis, keepdims, out)
+    return _with_nan(made, x, axis, keepdims)
 
 
 def _position(op: str) -> Callable[..., Any]:
@@ -159,7 +220,7 @@ def _position(op: str) -> Callable[..., Any]:
         inner = reshaped(x, (-1,)) if axis is None else x
         place = 0 if axis is None else axis % ndim
         inner, _ = ordered(inner)
-        if x.dtype.kind == "f":
+        if x.dtype.kind not in "iub":
             # The first NaN counts as the largest, and as the smallest.
             mask = emit("IsNaN", [inner], np.isnan(inner.shadow))
             limit = math.inf if op == "ArgMax" else -math.inf
@@ -214,7 +275,8 @@ def _running(join: Callable[[Operand, Operand], Operand]) -> Callable[..., Any]:
 
 
 def _larger(a: Operand, b: Operand) -> Operand:
-    return emit("Max", [a, b], np.maximum(a.shadow, b.shadow))
+    made: Operand = maximum(None, a, b)
+    return made
 
 
 def cumulative_logsumexp(eager: Any, x: Operand, axis: int) -> Any:
@@ -224,14 +286,14 @@ def cumulative_logsumexp(eager: Any, x: Operand, axis: int) -> Any:
 
 
 def mean(eager: Any, x: Operand, *, axis: Any = None, keepdims: bool = False) -> Any:
-    if any(type(x.shape[i]) is not Size and not x.shape[i] for i in _axes(x, axis)):
-        return _reduced("ReduceMean", x, axis, keepdims, eager(x, axis=axis, keepdims=keepdims))
+    if _may_be_empty(x, axis):  # of which ONNX Runtime's mean is zero
+        return summed(x, axis, keepdims) / count_of(x, _axes(x, axis))
     return _reduced("ReduceMean", x, axis, keepdims, eager(x, axis=axis, keepdims=keepdims))
 
 
 EMITTERS: Final[dict[str, Callable[..., Any]]] = {
-    "sum": _simple("ReduceSum"),
-    "prod": _simple("ReduceProd"),
+    "sum": total,
+    "prod": prod,
     "mean": mean,
     "max": _extreme("ReduceMax"),
     "min": _extreme("ReduceMin"),

@@ -51,7 +51,8 @@ def _resampled(x: Operand, axis: int, size: int, method: str, align: bool) -> Op
     if method == "linear":
         above = xp.maximum(above, _whole(0))
     first = above // below
-    share = cast(above - first * below, dtypes.float32) / cast(below, dtypes.float32)
+    wide = dtypes.float64 if x.dtype == np.float64 else dtypes.float32
+    share = cast(above - first * below, wide) / cast(below, wide)
     total: Any = None
     for step, weight in _weights(share, method):
         index = xp.minimum(xp.maximum(first + _whole(step), _whole(0)), side - one)
@@ -63,27 +64,22 @@ def _resampled(x: Operand, axis: int, size: int, method: str, align: bool) -> Op
 
 def _weights(share: Operand, method: str) -> list[tuple[int, Any]]:
     """Values beside a place, counted from the one before it, with how much of each."""
-    one = _single(1)
     if method == "linear":
-        return [(0, one - share), (1, share)]
+        return [(0, 1.0 - share), (1, share)]
     made = []
     for step in range(-1, 3):
-        away = share - _single(step) if step < 1 else _single(step) - share
+        away = share - float(step) if step < 1 else float(step) - share
         if step in (0, 1):
-            slope = away * _single(CUBIC + 2) - _single(CUBIC + 3)
-            made.append((step, slope * away * away + one))
+            slope = away * (CUBIC + 2) - (CUBIC + 3)
+            made.append((step, slope * away * away + 1.0))
         else:
-            slope = (away * _single(CUBIC) - _single(5 * CUBIC)) * away + _single(8 * CUBIC)
-            made.append((step, slope * away - _single(4 * CUBIC)))
+            slope = (away * CUBIC - 5 * CUBIC) * away + 8 * CUBIC
+            made.append((step, slope * away - 4 * CUBIC))
     return made
 
 
 def _whole(number: int) -> Operand:
     return size_operand(number) if type(number) is Size else constant(np.array(number, np.int64))
-
-
-def _single(number: float) -> Operand:
-    return constant(np.array(number, np.float32))
 
 
 def _kernels() -> Any:

@@ -179,28 +179,21 @@ def integer_power(call: Call, base: Value, exponent: Value) -> Value:
     if (
         known is not None
         and known.size == 1
-        and 1 <= known.item() <= bits
+        and known.item() >= 1
         and known.ndim <= len(shape_of(base))
     ):
         return _known_power(call, base, int(known.item()))
-    zero, one = (constant_like(call, exponent, n) for n in (0, 1))
-    # From 2 ** bits on all powers of even numbers wrap to 0; those of 1, 0 and -1 need only to
-    # know whether the exponent is odd.
-    odd = between(call, "BitwiseAnd", [exponent, one])
-    if bits > 8:
-        least = constant_like(call, exponent, bits)
-        is_large = between(call, "Greater", [exponent, least], "bool")
-        exponent = where(call, is_large, between(call, "Add", [odd, least]), exponent)
     is_negative = None
     if not data_type.startswith("u"):
+        bits -= 1  # the sign
+        zero, one, two = (constant_like(call, exponent, n) for n in (0, 1, 2))
         is_negative = between(call, "Less", [exponent, zero], "bool")
-        two = constant_like(call, exponent, 2)
+        # Those of 1 and -1 need only to know whether the exponent is odd.
+        odd = between(call, "BitwiseAnd", [exponent, one])
         exponent = where(call, is_negative, between(call, "Add", [odd, two]), exponent)
     unit = constant_like(call, base, 1)
     made, power = unit, base
-    for place in range(8 if bits == 8 else bits.bit_length()):
-        if place == 7 and data_type == "int8":
-            break  # the sign
+    for place in range(bits):
         if place:
             power = between(call, "Mul", [power, power])
         mask = constant_like(call, exponent, 1 << place)
