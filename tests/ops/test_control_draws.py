@@ -63,6 +63,10 @@ BRANCHES: dict[str, Callable[[Tensor], Any]] = {
     "vmap of cond": lambda x: ops.vmap(
         lambda r: ops.cond(r > 1.5, draw, lambda: draw() + draw() * 10)
     )(rows(x)),
+    "vmap of checkpoint": lambda x: ops.vmap(em.checkpoint(_uneven))(rows(x)),
+    "gradient of checkpoint": lambda x: em.value_and_grad(
+        lambda w: em.checkpoint(_uneven)(w) * draw()
+    )(x),
 }
 WHILES: dict[str, Callable[[Tensor], Any]] = {
     "while_loop": lambda x: ops.while_loop(lambda c: c < 5, lambda c: c + draw() + 0.5, x),
@@ -85,6 +89,10 @@ WHILES: dict[str, Callable[[Tensor], Any]] = {
         length=3,
     ),
 }
+
+
+def _uneven(x: Tensor) -> Tensor:
+    return ops.cond(x > 0.5, lambda: x * draw(), lambda: x + draw() * draw())
 
 
 def _scoped() -> Tensor:

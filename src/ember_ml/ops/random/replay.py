@@ -109,16 +109,17 @@ class Count:
         "_advances",
         "_born",
         "_given",
-        "_outer",
         "_starts",
         "_token",
         "approximate",
         "calls",
+        "outer",
     )
 
     def __init__(self, given: Draws | None = None) -> None:
         self._born = born()
         self._given = given
+        self.outer: _Scope | None = None
         self._starts: Draws = {}
         self._advances: dict[Counted, Advance] = {}
         # How many calls each source has had.
@@ -131,7 +132,7 @@ class Count:
         self._advances = {}
         self.approximate = False
         self.calls = dict.fromkeys(self._starts, 0)
-        self._outer = _SCOPE.get()
+        self.outer = _SCOPE.get()
         self._token = _SCOPE.set(self)
         return self
 
@@ -144,7 +145,7 @@ class Count:
         if counted not in self._starts:
             if self._given is not None:
                 raise DrawnError(self, counted, advance)
-            outer = self._outer
+            outer = self.outer
             self._starts[counted] = advance(0) if outer is None else outer.take(counted, 0, advance)
             self.calls[counted] = 0
         self._advances[counted] = advance
@@ -175,9 +176,10 @@ def taken(counted: Counted, calls: Number, advance: Advance) -> Number:
 def approximate() -> None:
     """Note that draws were counted which only some examples of a batch may need."""
     scope = _SCOPE.get()
-    while isinstance(scope, Count):
-        scope.approximate = True
-        scope = scope._outer
+    while isinstance(scope, Count | _Noting):
+        if isinstance(scope, Count):
+            scope.approximate = True
+        scope = scope.outer
 
 
 @contextmanager
