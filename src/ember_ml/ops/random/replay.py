@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from ember_ml.errors import UnsupportedOpError
-
 __all__ = [
     "Count",
     "Counted",
@@ -85,13 +83,16 @@ class _Refusing:
     __slots__ = ()
 
     def take(self, counted: Counted, calls: Number, advance: Advance) -> Number:
-        raise UnsupportedOpError("no random numbers can be drawn here")
+        raise DrawnError(None, counted, advance)
 
 
-class DrawnError(Exception):
-    """A function drew from a source whose count was not handed to it."""
+class DrawnError(BaseException):
+    """A function drew from a source whose count was not handed to it.
 
-    def __init__(self, count: Count, counted: Counted, advance: Advance) -> None:
+    It goes through that function, which may catch every Exception, and then do something else.
+    """
+
+    def __init__(self, count: Count | None, counted: Counted, advance: Advance) -> None:
         super().__init__("a draw whose number is not known here")
         self.count = count
         self.counted = counted
@@ -204,7 +205,7 @@ def repeated(draws: Draws) -> Iterator[None]:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Raise an error at the first draw within the block; no source is moved."""
+    """Raise DrawnError at the first draw within the block; no source is moved."""
     token = _SCOPE.set(_Refusing())
     try:
         yield
