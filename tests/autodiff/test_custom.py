@@ -149,6 +149,25 @@ def test_a_gradient_that_is_an_argument_has_its_own_memory(backend: str) -> None
     assert x.tolist() == [1, 2]
 
 
+def test_a_pull_writes_to_a_gradient_of_its_own(backend: str) -> None:
+    @em.custom_gradient
+    def total(x: em.Tensor) -> Any:
+        def pull(g: em.Tensor) -> em.Tensor:
+            g *= 3.0
+            return g * ops.ones_like(x)
+
+        return ops.sum(x), pull
+
+    # The gradient of a result is a constant, and that of a sum goes to all of its terms.
+    for function, slope in ((total, 3.0), (lambda x: total(x) + ops.sum(x), 4.0)):
+        for _ in range(2):
+            near(em.grad(function)(wide(1, 2)), [slope, slope])
+            x = wide(1, 2).requires_grad_()
+            function(x).backward()
+            near(x.grad, [slope, slope])
+    near(wide(1, 2) * 1.0, [1, 2])
+
+
 def test_in_loops_and_batches(backend: str) -> None:
     x = wide(0.5, 1.5)
     near(ops.vmap(em.grad(cube))(x), 7 * x.numpy() ** 2)

@@ -128,6 +128,15 @@ def test_gradients_have_memory_of_their_own(backend: str) -> None:
     assert em.grad(lambda x: x)(ops.asarray(2.0)).item() == 1
 
 
+def test_the_gradient_of_one_number_is_not_that_of_the_result(backend: str) -> None:
+    x, seed = wide(2).requires_grad_(), ops.asarray(1.0, dtype=em.float64)
+    ops.reshape(x, ()).backward()
+    ops.reshape(x, ()).backward(seed)
+    x.grad *= 5
+    assert (x.grad.tolist(), seed.item()) == ([10], 1)
+    assert em.grad(lambda x: ops.sum(x * 1.0))(wide(1, 2)).tolist() == [1, 1]
+
+
 # --- Mistakes -------------------------------------------------------------------------------
 
 

@@ -242,6 +242,43 @@ def test_generators_are_state(backend: str) -> None:
         em.jit(lambda: random.uniform((2,), generator=generator))()
 
 
+@pytest.mark.parametrize(
+    ("function", "slopes"),
+    [
+        (lambda x, y: ops.sum(ops.reshape(x + y, (-1,))), [1.0, 1.0]),
+        (lambda x, y: ops.sum(ops.exp(x + y)), [1.0, 1.0]),
+        (lambda x, y: ops.reshape(x, (2,))[0] + ops.mean(y), [1.0, 0.5]),
+        (lambda x, y: ops.reshape(x[:1], ()) - ops.reshape(y[1:], ()), [1.0, -1.0]),
+    ],
+    ids=["broadcast", "the same", "mean", "a number"],
+)
+def test_compiled_gradients_have_memory_of_their_own(
+    backend: str, function: Any, slopes: list[float]
+) -> None:
+    step = em.jit(em.grad(function, argnums=(0, 1)))
+    x = ops.zeros(2)
+    for _ in range(2):
+        found = step(x, x)
+        assert [ops.max(ops.abs(g)).item() for g in found] == [abs(s) for s in slopes]
+        for g in found:
+            g *= 3
+        assert [ops.max(ops.abs(g)).item() for g in found] == [3 * abs(s) for s in slopes]
+
+
+def test_compiled_views_of_constants_have_memory_of_their_own(backend: str) -> None:
+    table = [[1.0, 2.0], [3.0, 4.0]]
+    rows = em.jit(lambda: list(ops.unstack(ops.asarray(table))))
+    one = em.jit(em.grad(lambda x: ops.reshape(x, ())))
+    for _ in range(2):
+        found = rows()
+        assert [row.tolist() for row in found] == table
+        slope = one(ops.ones(1))
+        assert slope.tolist() == [1.0]
+        for written in (*found, slope):
+            written *= 5
+    assert (ops.ones(2) * 1.0).tolist() == [1.0, 1.0]
+
+
 def test_a_key_as_an_argument(backend: str) -> None:
     jitted = em.jit(lambda key: random.uniform((2,), generator=key))
     key = random.key(4)

@@ -63,6 +63,10 @@ BRANCHES: dict[str, Callable[[Tensor], Any]] = {
     "vmap of cond": lambda x: ops.vmap(
         lambda r: ops.cond(r > 1.5, draw, lambda: draw() + draw() * 10)
     )(rows(x)),
+    "vmap of checkpoint": lambda x: ops.vmap(em.checkpoint(_uneven))(rows(x)),
+    "gradient of checkpoint": lambda x: em.value_and_grad(
+        lambda w: em.checkpoint(_uneven)(w) * draw()
+    )(x),
 }
 WHILES: dict[str, Callable[[Tensor], Any]] = {
     "while_loop": lambda x: ops.while_loop(lambda c: c < 5, lambda c: c + draw() + 0.5, x),
@@ -85,6 +89,10 @@ WHILES: dict[str, Callable[[Tensor], Any]] = {
         length=3,
     ),
 }
+
+
+def _uneven(x: Tensor) -> Tensor:
+    return ops.cond(x > 0.5, lambda: x * draw(), lambda: x + draw() * draw())
 
 
 def _scoped() -> Tensor:
@@ -133,6 +141,46 @@ def test_loops_of_unknown_length_draw_as_well(backend: str, name: str, compiled:
             values(WHILES[name], compiled)
         return
     assert_as_on_numpy(WHILES[name], compiled)
+
+
+def test_a_body_that_catches_every_error_draws_all_the_same(backend: str) -> None:
+    def caught() -> Tensor:
+        try:
+            return draw()
+        except Exception:
+            return ops.asarray(-1.0)
+
+    def steps(x: Tensor) -> Tensor:
+        drawn: Tensor = ops.scan(lambda c, _: (c, caught() * x), x, None, length=3)[1]
+        return drawn
+
+    w = ops.asarray(1.0).requires_grad_()
+
+    @em.jit(state=w)
+    def slope(x: Tensor) -> Tensor:
+        total = ops.sum(steps(w * x))
+        total.backward()
+        return total
+
+    with random.use_seed(1):
+        drawn, total = em.jit(steps)(ops.asarray(1.0)).numpy(), slope(ops.asarray(1.0)).item()
+    assert min(drawn) > 0
+    assert len(set(drawn)) == 3
+    assert total > 0
+    assert w.grad.item() == pytest.approx(total)
+
+
+def test_a_scope_of_a_key_goes_on_after_branches_in_batches_and_checkpoints(backend: str) -> None:
+    def numbers() -> list[Any]:
+        with random.traced(random.key(2)):
+            batch = ops.vmap(_uneven)(ops.asarray([0.0, 1.0, 2.0]))
+            found = [batch, draw(), em.grad(em.checkpoint(_uneven))(ops.asarray(2.0)), draw()]
+        return [x.numpy() for x in found]
+
+    with em.use_backend("numpy"):
+        wanted = numbers()
+    for got, expected in zip(numbers(), wanted, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 def test_each_step_has_a_number_of_its_own(backend: str) -> None:

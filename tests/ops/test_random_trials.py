@@ -39,6 +39,13 @@ def test_gamma_numbers_are_distributed_as_they_should(alpha: float) -> None:
     assert stats.kstest(x, stats.gamma(alpha, scale=2.0).cdf).pvalue > LEVEL
 
 
+def test_large_gamma_numbers_differ_in_their_last_digits() -> None:
+    x = random.gamma((COUNT,), 1e10, dtype="float32", generator=random.key(1)).numpy()
+    assert len(np.unique(x)) > 500  # of some 800 numbers of float32 within four deviations
+    assert abs(x.mean(dtype="float64") - 1e10) < 0.02 * 1e5
+    assert abs(x.std(dtype="float64") / 1e5 - 1) < 0.02
+
+
 @pytest.mark.parametrize(("a", "b"), [(0.5, 0.5), (1.0, 1.0), (2.0, 5.0), (30.0, 0.7)])
 def test_beta_numbers_are_distributed_as_they_should(a: float, b: float) -> None:
     with em.use_backend("numpy"):

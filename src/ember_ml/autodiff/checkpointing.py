@@ -221,17 +221,18 @@ class _Run:
                 f"em.grad, or use backward()"
             )
         outcome = _Outcome()
+        draws = replay.Count()
 
         def function(given: Sequence[Any]) -> list[Any]:
             inputs = [
                 (fill_grad if grad else fill)(native, spec)
                 for native, spec, grad in zip(given, self._specs, self._wants, strict=True)
             ]
-            if self._draws is None:
+            if self._draws is not None:
+                return outcome.natives(self._again(inputs, records))
+            with nullcontext() if records else draws:
                 result = self._first(inputs)
-            else:
-                result = self._again(inputs, records)
-            return outcome.natives(result)
+            return [*outcome.natives(result), *[calls.native for calls in _traced(draws).values()]]
 
         with (
             # The tape would keep what a transform makes, which does not outlive it.
@@ -240,6 +241,13 @@ class _Run:
         ):
             natives = [t.native for t in tensors]
             outs = backend.gradients.checkpoint(function, natives, keeper is not None)
+        if draws.approximate:  # run as it is, its branches may be known
+            return self._call(self._filled(tensors))
+        # Counts that JAX traced with the function are results of it; MLX has one trace for all.
+        given = iter(outs[outcome.count :])
+        for source, calls in _traced(draws).items():
+            draws.calls[source] = fill(next(given, calls.native), calls._spec)
+        draws.settle()
         return outcome.tree(outs, records)
 
     # --- On the tape ------------------------------------------------------------------------
@@ -356,6 +364,11 @@ def _is_taped(leaf: Any) -> bool:
     return type(leaf) is GradTensor and not leaf._spec.backend.records
 
 
+def _traced(draws: replay.Count) -> dict[replay.Counted, Tensor]:
+    """The counts that are known to an engine alone."""
+    return {source: calls for source, calls in draws.calls.items() if isinstance(calls, Tensor)}
+
+
 class _Unwritten:
     """What a function read and did not make, such as weights: it must be the same when read again.
 
@@ -406,17 +419,21 @@ class _Hole:
 class _Outcome:
     """Any tree of results as native arrays, and the way back; it holds no arrays itself."""
 
-    __slots__ = ("_leaves", "_structure")
+    __slots__ = ("_leaves", "_structure", "count")
 
     def __init__(self) -> None:
         self._leaves: list[Any] = []
         self._structure: Structure | None = None
+        # How many tensors there are.
+        self.count = 0
 
     def natives(self, result: Any) -> list[Any]:
         """The native arrays of the tensors of a tree; the rest is remembered."""
         leaves, self._structure = tree.flatten(result)
         self._leaves = [_Hole(x._spec) if isinstance(x, Tensor) else x for x in leaves]
-        return [x.native for x in leaves if isinstance(x, Tensor)]
+        natives = [x.native for x in leaves if isinstance(x, Tensor)]
+        self.count = len(natives)
+        return natives
 
     def tree(self, natives: Sequence[Any], records: bool) -> Any:
         """The tree with these arrays."""

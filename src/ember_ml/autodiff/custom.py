@@ -152,7 +152,9 @@ class _Custom:
     def _pulled(
         self, pull: Callable[[Any], Any], grads: list[Tensor], tensors: Sequence[Tensor]
     ) -> list[Tensor]:
-        given = iter(grads)
+        # Others are given the same gradients, and some are constants: a pull that writes to what it
+        # gets writes to its own.
+        given = (g.copy() if g._spec.mutable else g for g in grads)
         leaves = [next(given) if mark else None for mark in self.marks]
         got = pull(tree.unflatten(self.shape, leaves))
         arguments = self._structure.children

@@ -75,7 +75,7 @@ def record(backend: Backend, loop: Loop) -> tuple[list[Tensor], list[Tensor]] | 
             if not (taped or captured):
                 return None
             stage = _staged(backend, loop, captured, depends)
-    except Exception:  # whatever was wrong: the steps themselves will tell
+    except (Exception, replay.DrawnError):  # whatever was wrong: the steps themselves will tell
         return None
     found = stage.record([*loop.first, *loop.rows, *captured])
     return found[: len(loop.first)], found[len(loop.first) :]

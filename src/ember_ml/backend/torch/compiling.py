@@ -8,6 +8,7 @@ does not get that far: it stops at classes of ours, and at gradients taken withi
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import getitem
 from typing import Any, Final
 
 import torch
@@ -172,6 +173,7 @@ def _simplify(traced: GraphModule, owned: int) -> None:
             _settle(graph, given, copy)
     graph.eliminate_dead_code()
     _require_no_writes_outside(graph)
+    _separate(graph)
     graph.lint()
     traced.recompile()
 
@@ -179,12 +181,27 @@ def _simplify(traced: GraphModule, owned: int) -> None:
 def _require_no_writes_outside(graph: Graph) -> None:
     """Raise where the graph would write to a tensor that it has as a constant."""
     for node in graph.nodes:
-        if node.op != "call_function" or not _mutates(node):
-            continue
-        while node.op == "call_function" and _aliases(node) and isinstance(node.args[0], Node):
-            node = node.args[0]
-        if node.op == "get_attr":
+        if node.op == "call_function" and _mutates(node) and _is_constant(node):
             raise TraceError(FROM_OUTSIDE)
+
+
+def _separate(graph: Graph) -> None:
+    """Copy results that are views of a constant, or one place in memory for many elements: whoever
+    gets them may write to them.
+    """
+    *_, output = graph.nodes
+    for node in output.all_input_nodes:
+        value = node.meta.get("val")
+        if _is_constant(node) or (isinstance(value, torch.Tensor) and 0 in value.stride()):
+            with graph.inserting_before(output):
+                output.replace_input_with(node, graph.call_function(_ATEN.clone.default, (node,)))
+
+
+def _is_constant(node: Node) -> bool:
+    """True for a tensor that the graph holds, and for views of it."""
+    while node.op == "call_function" and _aliases(node) and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node.op == "get_attr"
 
 
 def _settle(graph: Graph, given: Node, copy: Node) -> None:
@@ -233,7 +250,9 @@ def _mutates(node: Node) -> bool:
 
 
 def _aliases(node: Node) -> bool:
-    """True where an operator gives its first operand, or a view of it."""
+    """True where an operator gives its first operand, or a view or a part of it."""
+    if node.target is getitem:
+        return True
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(out.alias_info is not None for out in schema.returns)
 

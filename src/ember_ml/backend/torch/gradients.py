@@ -10,6 +10,7 @@ import torch
 from torch.autograd import graph
 
 from ember_ml.backend.gradients import FREED, Gradients, Natives, PullBack
+from ember_ml.backend.torch.tracing import is_fake
 from ember_ml.errors import EmberError, GradientError
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class TorchGradients(Gradients):
         create: bool,
     ) -> None:
         if not create:
-            (gradient,) = _own((gradient,))
+            gradient = gradient.clone()  # also one number: torch may give a view of it to a leaf
         try:
             result.backward(gradient, retain_graph=retain, create_graph=create, inputs=inputs)
         except RuntimeError as error:
@@ -221,17 +222,26 @@ def _own(seeds: Natives) -> list[Any]:
 def _apart(found: Natives, seeds: Natives) -> list[Any]:
     """torch hands one tensor to several inputs, or one element of memory for all."""
     out: list[Any] = []
-    places: set[int] | None = None
+    places: set[Any] | None = None
     for g in found:
         if g is not None:
-            if type(g) is not torch.Tensor:
-                return list(found)  # traced: there is no memory yet
             if places is None:
-                places = {seed.data_ptr() for seed in seeds}
-            place = g.data_ptr()
-            if place in places or (g.dim() and 0 in g.stride()):
+                places = {_place(seed) for seed in seeds}
+            place = _place(g)
+            # One element for all has no memory yet where it is traced: see compiling.py.
+            spread = type(g) is torch.Tensor and g.dim() and 0 in g.stride()
+            if place in places or spread:
                 g = g.clone(memory_format=torch.contiguous_format)
             else:
                 places.add(place)
         out.append(g)
     return out
+
+
+def _place(native: NativeArray) -> Any:
+    """Where the memory of a tensor begins."""
+    if type(native) is torch.Tensor:
+        return native.data_ptr()
+    if is_fake(native):
+        return native.untyped_storage()._cdata, native.storage_offset()
+    return id(native)

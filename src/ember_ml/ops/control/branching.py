@@ -109,7 +109,8 @@ def _joined(
             runs = [replay.Count() for _ in branches]
             out = engine([_held(*pair) for pair in zip(branches, runs, strict=True)], natives)
             settle(runs, select)
-            replay.approximate()
+            if any(one.calls != runs[0].calls for one in runs):
+                replay.approximate()
         if out is not None and not is_taped(*(branch.results for branch in branches)):
             return tree.unflatten(first.structure, wrapped(out, first.results))
     runs = [replay.Count() for _ in branches]

@@ -377,8 +377,8 @@ def gamma(
     if source is not None:
         call.require_constant()
         alpha, scale = (rejection.tensor_of(p, call.run) for p in call.parameters)
-        logs = rejection.log_gamma(source, alpha, call.shape, call.run)
-        return call.constant(call.finish(el.multiply(el.exp(logs), scale)))
+        made = rejection.gamma(source, alpha, call.shape, call.run)
+        return call.constant(call.finish(el.multiply(made, scale)))
     draws, (alpha, scale) = call.host(), call.hosted()
     return call.constant(call.tensor(np.asarray(draws.gamma(alpha, scale, call.shape))))
 

@@ -16,7 +16,7 @@ from ember_ml.ops.random.arrays import ArraySource, Shape
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
 
-__all__ = ["binomial", "counting", "log_gamma", "poisson", "tensor_of"]
+__all__ = ["binomial", "counting", "gamma", "log_gamma", "poisson", "tensor_of"]
 
 # At the worst parameters a trial fails in 0.049 of all cases for gamma numbers, and in 0.25 and
 # 0.29 for counts.
@@ -47,10 +47,23 @@ def _first(succeeds: Tensor, values: Tensor) -> Tensor:
     return manipulation.squeeze(indexing.take_along_axis(values, place, axis=0), axis=0)
 
 
-def log_gamma(source: ArraySource, alpha: Tensor, shape: Shape, spec: Spec) -> Tensor:
-    """Logarithms of gamma numbers of scale 1, by Marsaglia and Tsang's method (2000).
+def gamma(source: ArraySource, alpha: Tensor, shape: Shape, spec: Spec) -> Tensor:
+    """Gamma numbers of scale 1."""
+    size, log_rest = _gamma(source, alpha, shape, spec)
+    return el.multiply(size, el.exp(log_rest))
 
-    Logarithms, since those of small concentration are below all floating numbers.
+
+def log_gamma(source: ArraySource, alpha: Tensor, shape: Shape, spec: Spec) -> Tensor:
+    """Logarithms of gamma numbers, since those of small concentration are below all others."""
+    size, log_rest = _gamma(source, alpha, shape, spec)
+    return el.add(log_rest, el.log(size))
+
+
+def _gamma(source: ArraySource, alpha: Tensor, shape: Shape, spec: Spec) -> tuple[Tensor, Tensor]:
+    """About how large gamma numbers are, and the logarithms of what is to be multiplied with it:
+    of large ones, whole logarithms would lose the digits in which they differ.
+
+    By Marsaglia and Tsang's method (2000).
     """
     boosted = searching.where(el.less(alpha, 1.0), el.add(alpha, 1.0), alpha)
     d = el.subtract(boosted, 1 / 3)
@@ -64,9 +77,9 @@ def log_gamma(source: ArraySource, alpha: Tensor, shape: Shape, spec: Spec) -> T
     above = el.multiply(root, el.add(el.multiply(root, el.add(root, 3.0)), 3.0))
     limit = el.add(el.multiply(el.square(x), 0.5), el.multiply(d, el.subtract(log_v, above)))
     succeeds = el.logical_and(inside, el.less(el.log(source.fine(trials, spec)), limit))
-    made = el.add(_first(succeeds, log_v), el.log(d))
+    made = _first(succeeds, log_v)
     boost = el.divide(el.log(source.fine(shape, spec)), alpha)
-    return searching.where(el.less(alpha, 1.0), el.add(made, boost), made)
+    return d, searching.where(el.less(alpha, 1.0), el.add(made, boost), made)
 
 
 def poisson(source: ArraySource, rate: Tensor, shape: Shape, spec: Spec) -> Tensor:

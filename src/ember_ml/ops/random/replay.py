@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from ember_ml.errors import UnsupportedOpError
-
 __all__ = [
     "Count",
     "Counted",
@@ -85,13 +83,16 @@ class _Refusing:
     __slots__ = ()
 
     def take(self, counted: Counted, calls: Number, advance: Advance) -> Number:
-        raise UnsupportedOpError("no random numbers can be drawn here")
+        raise DrawnError(None, counted, advance)
 
 
-class DrawnError(Exception):
-    """A function drew from a source whose count was not handed to it."""
+class DrawnError(BaseException):
+    """A function drew from a source whose count was not handed to it.
 
-    def __init__(self, count: Count, counted: Counted, advance: Advance) -> None:
+    It goes through that function, which may catch every Exception, and then do something else.
+    """
+
+    def __init__(self, count: Count | None, counted: Counted, advance: Advance) -> None:
         super().__init__("a draw whose number is not known here")
         self.count = count
         self.counted = counted
@@ -109,16 +110,17 @@ class Count:
         "_advances",
         "_born",
         "_given",
-        "_outer",
         "_starts",
         "_token",
         "approximate",
         "calls",
+        "outer",
     )
 
     def __init__(self, given: Draws | None = None) -> None:
         self._born = born()
         self._given = given
+        self.outer: _Scope | None = None
         self._starts: Draws = {}
         self._advances: dict[Counted, Advance] = {}
         # How many calls each source has had.
@@ -131,7 +133,7 @@ class Count:
         self._advances = {}
         self.approximate = False
         self.calls = dict.fromkeys(self._starts, 0)
-        self._outer = _SCOPE.get()
+        self.outer = _SCOPE.get()
         self._token = _SCOPE.set(self)
         return self
 
@@ -144,7 +146,7 @@ class Count:
         if counted not in self._starts:
             if self._given is not None:
                 raise DrawnError(self, counted, advance)
-            outer = self._outer
+            outer = self.outer
             self._starts[counted] = advance(0) if outer is None else outer.take(counted, 0, advance)
             self.calls[counted] = 0
         self._advances[counted] = advance
@@ -175,9 +177,10 @@ def taken(counted: Counted, calls: Number, advance: Advance) -> Number:
 def approximate() -> None:
     """Note that draws were counted which only some examples of a batch may need."""
     scope = _SCOPE.get()
-    while isinstance(scope, Count):
-        scope.approximate = True
-        scope = scope._outer
+    while isinstance(scope, Count | _Noting):
+        if isinstance(scope, Count):
+            scope.approximate = True
+        scope = scope.outer
 
 
 @contextmanager
@@ -202,7 +205,7 @@ def repeated(draws: Draws) -> Iterator[None]:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Raise an error at the first draw within the block; no source is moved."""
+    """Raise DrawnError at the first draw within the block; no source is moved."""
     token = _SCOPE.set(_Refusing())
     try:
         yield

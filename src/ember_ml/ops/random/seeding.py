@@ -45,7 +45,9 @@ class KeyStream:
 
     def _advance(self, calls: replay.Number) -> replay.Number:
         number = self._number
-        self._number = number + calls
+        # Who only looks may do so in a trace, of which the sum would be a part.
+        if type(calls) is not int or calls:
+            self._number = number + calls
         return number
 
 
