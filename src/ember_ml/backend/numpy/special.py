@@ -72,7 +72,7 @@ def logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Any:
     largest = np.maximum.reduce(x, axis=axes, keepdims=True)
     # An infinite one is no scale; the exponentials are infinite or zero then, as they should be.
     largest = np.where(np.isfinite(largest), largest, x.dtype.type(0))
-    powers = np.asarray(x - largest)  # of no axes it would be a number, without memory
+    powers = x - largest
     np.exp(powers, out=powers)
     out = np.log(np.sum(powers, axis=axes, keepdims=True)) + largest
     return out if keepdims else np.squeeze(out, axes)
