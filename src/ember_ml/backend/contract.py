@@ -206,7 +206,9 @@ class Backend(ABC):
             device = self.device_of(x[0] if isinstance(x, list) else x)
             out = kernel(to_host(x), *map(to_host, options), **named)
 
-            def back(array: Any) -> NativeArray:
+            def back(array: Any) -> NativeArray | None:
+                if array is None:  # some have no result in a place
+                    return None
                 made = np.asarray(array)
                 return self.from_numpy(made, self.spec(dtypes.to_dtype(made.dtype), device))
 
