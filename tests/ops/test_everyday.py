@@ -156,6 +156,14 @@ def test_parts_join_to_the_whole(side: int, parts: int) -> None:
 # --- Scatter ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint32", "int64", "uint64"])
+def test_integer_powers_wrap(backend: str, dtype: str) -> None:
+    base, exponent = np.array([2, 3, 5, 7], dtype), np.array([64, 100, 65, 127], dtype)
+    with np.errstate(all="ignore"):
+        got = ops.power(ops.asarray(base), ops.asarray(exponent)).numpy()
+        np.testing.assert_array_equal(got, np.power(base, exponent), strict=True)
+
+
 def test_scatter_softmax_of_masked_groups(backend: str) -> None:
     """A group of nothing but -inf has no shares, and that is no reason for a warning."""
     got = ops.scatter_softmax([-math.inf, 0.0, -math.inf], [0, 1, 1]).tolist()
