@@ -19,8 +19,9 @@ export NO_MKDOCS_2_WARNING := 1
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.base  ## install with NumPy only and train a network on handwritten digits
+demo: $(VENV)/.base  ## install with NumPy only, train a network on handwritten digits, compare engines
 	@$(BIN)/ember demo
+	@$(BIN)/ember compare
 
 test: $(VENV)/.dev  ## install all backends and run every check, as CI does
 	@scripts/check
