@@ -107,7 +107,8 @@ def _value_and_grad(
             native = value.native
             inside = gradients.is_apart(native) if spec.records else not value.is_leaf
             if inside and homes.home_of(value) is None:
-                value = fill(spec.backend.detach(native), spec)
+                # Only off torch's own record: another engine may be differentiating all of this.
+                value = fill(spec.backend.detach(native) if spec.records else native, spec)
             else:
                 value = runs.shown(call, value)
         if aux is not None:
