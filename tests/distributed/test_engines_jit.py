@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ember_ml as em
-from ember_ml import distributed, errors, ops
+from ember_ml import distributed, errors, nn, ops, training
 from tests.distributed import jobs
 
 ENGINES = ("torch", "jax", "mlx")
@@ -172,12 +172,28 @@ def threads_left() -> list[str]:
     comm = distributed.initialize()
     em.jit(comm.all_reduce)(ops.ones((3,)))
     distributed.shutdown()
+    return gloo_threads()
+
+
+def gloo_threads() -> list[str]:
     tasks = os.listdir("/proc/self/task")
     names = [Path(f"/proc/self/task/{one}/comm").read_text().strip() for one in tasks]
     return [name for name in names if "gloo" in name]
 
 
+def threads_left_by_fsdp() -> list[str]:
+    """The same where torch's FSDP2 has divided a model over the group: its caches hold meshes."""
+    strategy = distributed.strategy.ShardedDataParallelStrategy()
+    model = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2))
+    optimizer = training.AdamW(model, lr=0.01)
+    trainer = training.Trainer(model, optimizer, "mse", strategy=strategy)
+    trainer.fit((np.ones((8, 3), np.float32), np.ones((8, 2), np.float32)), 1, batch_size=4)
+    distributed.shutdown()
+    return gloo_threads()
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted on Linux")
 def test_no_thread_of_gloo_outlives_the_group() -> None:
     # One that lets go of a tensor while Python ends makes the process end by SIGABRT.
-    assert [one.value for one in jobs.run(threads_left, 2, "torch")] == [[], []]
+    for job in (threads_left, threads_left_by_fsdp):
+        assert [one.value for one in jobs.run(job, 2, "torch")] == [[], []], job

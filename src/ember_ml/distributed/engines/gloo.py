@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import threading
@@ -28,7 +29,10 @@ from ember_ml.errors import CommunicationError, DeviceError, DomainError
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
 
-__all__ = ["GlooCommunicator", "TorchCommunicator"]
+__all__ = ["MESHES", "GlooCommunicator", "TorchCommunicator"]
+
+# The meshes of torch that were made over the group.
+MESHES: Final[list[Any]] = []
 
 _OPS: Final = {
     "sum": dist.ReduceOp.SUM,
@@ -375,6 +379,19 @@ class _Group:
         if self._users == 0 and self._is_own and dist.is_initialized():
             dist.destroy_process_group()
             self._is_own = False
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Let the group go where meshes hold it: its threads end when nobody does.
+
+        Caches of torch hold meshes for good, and what FSDP2 makes of them goes in circles. Threads
+        that run into Python's end abort the process.
+        """
+        if MESHES:
+            for mesh in MESHES:
+                getattr(mesh, "_pg_registry", {}).clear()
+            MESHES.clear()
+            gc.collect()
 
 
 _GROUP: Final = _Group()

@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from ember_ml.autodiff import runs, tape
 from ember_ml.backend.contract import NativeArray
 from ember_ml.distributed.communicator import Communicator
+from ember_ml.distributed.engines import gloo
 from ember_ml.distributed.strategy.sharded_modules import (
     Engine,
     Layouts,
@@ -119,6 +120,7 @@ class FullySharded(Engine):
                     self._holders[id(x)] = _Holder(unit, f"p{place}", x.shape)
                     self._tensors.append(x)
         mesh = init_device_mesh(torch.device(device).type, (self.communicator.world_size,))
+        gloo.MESHES.append(mesh)
         for unit in units:
             fully_shard(unit, mesh=mesh)
             # Gradients are those of a share of the batch each: they are summed.
