@@ -14,6 +14,7 @@ import pytest
 
 import ember_ml as em
 from ember_ml import distributed, errors, nn, ops, training
+from ember_ml.distributed.strategy import ShardedDataParallelStrategy
 from tests.distributed import jobs
 
 ENGINES = ("torch", "jax", "mlx")
@@ -183,7 +184,7 @@ def gloo_threads() -> list[str]:
 
 def threads_left_by_fsdp() -> list[str]:
     """The same where torch's FSDP2 has divided a model over the group: its caches hold meshes."""
-    strategy = distributed.strategy.ShardedDataParallelStrategy()
+    strategy = ShardedDataParallelStrategy()
     model = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2))
     optimizer = training.AdamW(model, lr=0.01)
     trainer = training.Trainer(model, optimizer, "mse", strategy=strategy)
