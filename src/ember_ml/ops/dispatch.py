@@ -25,6 +25,7 @@ from ember_ml.ops.registry import REGISTRY
 from ember_ml.tensor import convert, families, homes, writing
 from ember_ml.tensor.cell import Cell
 from ember_ml.tensor.core import GradTensor, Tensor, like
+from ember_ml.tensor.windows import TensorView, TensorViewMut
 
 # isort: split
 from ember_ml.tensor.cell import blank, fill  # after core, which sets `blank`
@@ -55,6 +56,7 @@ _SCALARS: Final = (bool, int, float, complex)
 _WEAK: Final = (*_SCALARS, np.generic)
 _READ: Final = (Tensor, *_WEAK)
 _TENSORS: Final = frozenset((Tensor, GradTensor))
+_WINDOWS: Final = frozenset((TensorView, TensorViewMut))
 # Ops whose gradients need no values of their operands.
 _LINEAR: Final = (pairs.ADD, pairs.SUBTRACT)
 
@@ -178,6 +180,21 @@ def _binary_same(
 
 
 def _binary_mixed(number: int, x1: Any, x2: Any) -> Tensor:
+    # Views of JAX and MLX are windows on memory: once they are read, the rest is as short.
+    if type(x1) in _WINDOWS:
+        spec = x1._spec
+        if type(x2) in _WINDOWS or type(x2) is _PLAIN:
+            if x2._spec is spec:
+                return _binary_same(number, spec, x1.native, x2.native, (x1, x2))
+        elif type(x2) in spec.weak:
+            return _binary_same(number, spec, x1.native, spec.scalar(x2), (x1, x2))
+    elif type(x2) in _WINDOWS:
+        spec = x2._spec
+        if type(x1) is _PLAIN:
+            if x1._spec is spec:
+                return _binary_same(number, spec, x1.native, x2.native, (x1, x2))
+        elif type(x1) in spec.weak:
+            return _binary_same(number, spec, spec.scalar(x1), x2.native, (x1, x2))
     name = pairs.NAMES[number]
     spec, (a, b), taped = operands(name, x1, x2)
     kernel, result = spec.backend.entry(spec, name)
