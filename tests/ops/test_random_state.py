@@ -112,6 +112,102 @@ def test_a_generator_that_threads_share_repeats_nothing() -> None:
     assert sorted(calls) == list(range(16_000))
 
 
+def _at_once(backend: str, program: Any) -> list[Any]:
+    """What two threads get from a program, whose draws wait for those of the other thread."""
+    both = threading.Barrier(2)
+
+    def wait() -> None:
+        both.wait(30)
+
+    def run(_: int) -> Any:
+        with em.use_backend(backend):
+            return program(wait)
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(run, range(2)))
+
+
+def test_threads_that_share_a_generator_in_batches_repeat_nothing(backend: str) -> None:
+    generator = Generator(5)
+
+    def program(wait: Any) -> list[float]:
+        def one(x: Any) -> Any:
+            first = random.uniform((), dtype="float64", generator=generator)
+            wait()
+            second = random.uniform((), dtype="float64", generator=generator)
+            wait()
+            return x + ops.stack([first, second])
+
+        found: list[float] = ops.vmap(one)(ops.zeros((1, 2), dtype="float64")).tolist()[0]
+        return found
+
+    drawn = [number for numbers in _at_once(backend, program) for number in numbers]
+    assert len(set(drawn)) == 4
+    assert generator.counter == 4
+    alone = Generator(5)
+    assert sorted(drawn) == sorted(
+        random.uniform((), dtype="float64", generator=alone).item() for _ in range(4)
+    )
+
+
+def test_examples_draw_the_same_while_other_threads_draw(backend: str) -> None:
+    generator = Generator(5)
+    other = Generator(7)
+
+    def one(x: Any) -> Any:
+        drawn = [random.uniform((), generator=generator)]
+        generator.jump(0)
+        with ThreadPoolExecutor(1) as pool:  # a thread with no part in the batch
+            pool.submit(generator.next_call).result()
+        drawn.append(random.uniform((), generator=generator))
+        other.split(3)
+        return x + ops.stack(drawn)
+
+    rows = ops.vmap(one)(ops.zeros((3, 2))).tolist()
+    assert rows[0] == rows[1] == rows[2]
+    assert rows[0][0] != rows[0][1]
+    assert other.get_state()["children"] == 3
+
+
+def test_a_loop_whose_condition_draws_shares_its_generator(backend: str) -> None:
+    generator = Generator(5)
+
+    def program(wait: Any) -> float:
+        drawn: list[float] = []
+
+        def goes_on(carry: Any) -> bool:
+            drawn.append(random.uniform((), generator=generator).item())
+            wait()
+            return len(drawn) < 2
+
+        ops.while_loop(goes_on, lambda carry: carry + 1.0, ops.zeros(()))
+        return tuple(drawn)
+
+    first, second = _at_once(backend, program)
+    assert len({*first, *second}) == 4
+    assert generator.counter == 4
+
+
+def test_a_checkpoint_draws_again_what_it_drew_beside_other_threads(backend: str) -> None:
+    generator = Generator(5)
+    drawn: list[float] = []
+
+    def noisy(x: Any) -> Any:
+        first = random.uniform((), generator=generator)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(generator.next_call).result()
+        second = random.uniform((), generator=generator)
+        drawn.append(second.item())
+        return x * first * second
+
+    x = ops.asarray(1.0).requires_grad_()
+    y = em.checkpoint(noisy)(x)
+    y.backward()
+    assert len(drawn) == 2
+    assert drawn[0] == drawn[1]
+    assert x.grad.item() == pytest.approx(y.item())
+
+
 def test_tasks_have_numbers_of_their_own() -> None:
     async def draw() -> list[float]:
         out = []

@@ -242,6 +242,7 @@ class _Run:
             natives = [t.native for t in tensors]
             outs = backend.gradients.checkpoint(function, natives, keeper is not None)
         if draws.approximate:  # run as it is, its branches may be known
+            draws.drop()
             return self._call(self._filled(tensors))
         # Counts that JAX traced with the function are results of it; MLX has one trace for all.
         given = iter(outs[outcome.count :])

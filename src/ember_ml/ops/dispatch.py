@@ -19,7 +19,7 @@ from ember_ml.autodiff.tape import recorded, recorded_many, recorded_one, record
 from ember_ml.backend import pairs
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.dtypes import DType
-from ember_ml.errors import BackendMismatchError, DeviceError
+from ember_ml.errors import BackendMismatchError, DeviceError, DomainError
 from ember_ml.ops.explain import explain
 from ember_ml.ops.registry import REGISTRY
 from ember_ml.tensor import convert, families, homes, writing
@@ -129,13 +129,21 @@ def binary(number: int, x1: Any, x2: Any) -> Tensor:
     elif type(x1) is _PLAIN:
         spec = x1._spec
         if type(x2) in spec.weak:
-            return _binary_same(number, spec, x1.native, spec.scalar(x2), (x1, x2))
+            try:
+                weak = spec.scalar(x2)
+            except DomainError as error:
+                raise _misfit(pairs.NAMES[number], error)
+            return _binary_same(number, spec, x1.native, weak, (x1, x2))
         if type(x2) is _GRAD and x2._spec is spec:
             return _binary_recorded(number, x1, x2, spec)
     elif type(x2) is _PLAIN:
         spec = x2._spec
         if type(x1) in spec.weak:
-            return _binary_same(number, spec, spec.scalar(x1), x2.native, (x1, x2))
+            try:
+                weak = spec.scalar(x1)
+            except DomainError as error:
+                raise _misfit(pairs.NAMES[number], error)
+            return _binary_same(number, spec, weak, x2.native, (x1, x2))
         if type(x1) is _GRAD and x1._spec is spec:
             return _binary_recorded(number, x1, x2, spec)
     elif type(x1) is _GRAD and type(x2) is _GRAD and x1._spec is x2._spec:
@@ -352,7 +360,7 @@ def gathered(
             elif x is None:
                 natives.append(None)
             elif type(x) in spec.weak:
-                natives.append(spec.scalar(x))
+                natives.append(_scalar(name, spec, x))
                 numbers = True
             else:
                 break
@@ -423,15 +431,30 @@ def operands(
     cast = home.cast
     if any(type(t) is _GRAD for t in strong):
         taped = tuple(
-            fill(spec.scalar(t), spec) if weak else convert.cast(t, dtype)
+            fill(_scalar(name, spec, t), spec) if weak else convert.cast(t, dtype)
             for t, weak in zip(tensors, scalars, strict=True)
         )
         return spec, tuple(t.native for t in taped), taped
     natives = tuple(
-        spec.scalar(t) if weak else t.native if t._spec is spec else cast(t.native, dtype)
+        _scalar(name, spec, t) if weak else t.native if t._spec is spec else cast(t.native, dtype)
         for t, weak in zip(tensors, scalars, strict=True)
     )
     return spec, natives, ()
+
+
+def _scalar(name: str, spec: Spec, value: object) -> NativeArray:
+    """A Python number as an operand of an op."""
+    try:
+        return spec.scalar(value)
+    except DomainError as error:
+        raise _misfit(name, error)
+
+
+def _misfit(name: str, error: Exception) -> DomainError:
+    """What is wrong with a number that a dtype cannot hold, with the op that got it."""
+    found = DomainError(f"ops.{name}: {error}")
+    found.__cause__ = error  # compiled code raises, but keeps no cause by itself
+    return found
 
 
 def same_device(name: str, first: str | None, second: str) -> None:

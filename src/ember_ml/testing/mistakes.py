@@ -48,6 +48,19 @@ def _not_finite(name: str) -> Mistake:
     return Mistake(f"{name}-nan", LinAlgError, run, facts)
 
 
+def _infinite(name: str) -> Mistake:
+    """An op that is built on singular values, whose error names it and not what it is built on."""
+
+    def run(xp: Any) -> Any:
+        x = xp.full((2, 2), float("inf"))
+        named = getattr(xp.linalg, name)
+        if name == "lstsq":
+            return named(x, xp.ones((2,)))
+        return named(x, ord=2) if name == "matrix_norm" else named(x)
+
+    return Mistake(f"{name}-infinite", LinAlgError, run, (f"ops.linalg.{name} ",))
+
+
 def _no_points(name: str) -> Mistake:
     def run(xp: Any) -> Any:
         return getattr(xp.fft, name)(xp.zeros((2, 0)))
@@ -88,6 +101,25 @@ _STANDARD: Final = (
         lambda xp: xp.matmul(xp.ones((2, 3)), xp.ones((2, 3))),
         ("ops.matmul", "[2, 3]"),
     ),
+    Mistake(
+        "add-beyond-dtype",
+        DomainError,
+        lambda xp: xp.asarray([1], dtype="uint8") + -1,
+        ("ops.add: -1 is out of the range of uint8",),
+    ),
+    Mistake(
+        "add-beyond-dtype-first",
+        DomainError,
+        lambda xp: 300 + xp.asarray([1], dtype="uint8"),
+        ("ops.add: 300 is out of the range of uint8",),
+    ),
+    Mistake(
+        "clip-beyond-dtype",
+        DomainError,
+        lambda xp: xp.clip(xp.asarray([1], dtype="uint8"), -1, 2),
+        ("ops.clip",),
+    ),
+    *map(_infinite, ("matrix_rank", "cond", "lstsq", "matrix_norm")),
     Mistake("matmul-0d", ShapeError, lambda xp: xp.matmul(xp.ones(()), xp.ones((2, 2)))),
     Mistake("matmul-number", ShapeError, lambda xp: xp.matmul(xp.ones((2, 2)), 2.0)),
     Mistake(

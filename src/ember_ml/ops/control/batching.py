@@ -107,6 +107,7 @@ def _batched(
             for native, t in zip(found, branch.results, strict=True)
         )
     ):
+        draws.drop()
         stacked = _loop(branch, tensors, axes, size, backend)
     else:
         stacked = wrapped(found, branch.results)
@@ -150,12 +151,13 @@ def _loop(
         return _mapped(branch, tensors, fronts)
     columns: list[Any] = [None if front is None else rows_of(front) for front in fronts]
     runs: list[replay.Count] = []
+    taken: replay.Taken = {}
     for i in range(size):
         row = [
             t if column is None else column[i] for t, column in zip(tensors, columns, strict=True)
         ]
         # Every example draws the same numbers, as where the engine runs all at once.
-        with replay.Count() as draws:
+        with replay.Count(taken=taken) as draws:
             rows.add_flat(branch.run(row), branch.structure)
         if draws.calls:
             runs.append(draws)

@@ -86,6 +86,7 @@ def _joined(
     """
     first = branches[0]
     natives = [t.native for t in tensors]
+    taken: replay.Taken = {}
 
     def select(values: Sequence[Any]) -> Any:
         *others, found = values
@@ -106,14 +107,14 @@ def _joined(
         try:
             out = counted(first.name, backend, run)
         except HostedError:  # numbers that are constants of the trace, as anywhere in it
-            runs = [replay.Count() for _ in branches]
+            runs = [replay.Count(taken=taken) for _ in branches]
             out = engine([_held(*pair) for pair in zip(branches, runs, strict=True)], natives)
             settle(runs, select)
             if any(one.calls != runs[0].calls for one in runs):
                 replay.approximate()
         if out is not None and not is_taped(*(branch.results for branch in branches)):
             return tree.unflatten(first.structure, wrapped(out, first.results))
-    runs = [replay.Count() for _ in branches]
+    runs = [replay.Count(taken=taken) for _ in branches]
     each: list[list[Tensor]] = []
     for branch, draws in zip(branches, runs, strict=True):
         with draws:

@@ -184,11 +184,12 @@ class Counts:
 def settle(runs: Sequence[replay.Count], join: Join) -> None:
     """Let sources go on from several runs, of which each began where the first did."""
     for source in dict.fromkeys(source for run in runs for source in run.calls):
+        if source[0].shared:  # which has gone on already, by the most that one run took
+            continue
         calls = [run.calls.get(source, 0) for run in runs]
         advance = next(run.advance_of(source) for run in runs if source in run.calls)
-        plain = all(type(one) is int for one in calls)
-        if plain and (len(set(calls)) == 1 or not isinstance(source[0], KeyStream)):
-            replay.taken(source, max(calls), advance)
+        if len(set(calls)) == 1 and all(type(one) is int for one in calls):
+            replay.taken(source, calls[0], advance)
         else:
             replay.taken(source, join(calls), advance)
 

@@ -50,6 +50,7 @@ def _repeat(
         with replay.Count() as draws:
             goes_on = predicate(name, cond_fn(carry.tree(state)), backend)
         if not isinstance(goes_on, bool):
+            draws.drop()
             return _traced(carry, state, cond_fn, body_fn)
         draws.settle()
         if not goes_on:

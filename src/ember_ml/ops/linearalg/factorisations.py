@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ember_ml.errors import DomainError
+from ember_ml.errors import DomainError, LinAlgError
 from ember_ml.ops import dispatch, elementwise, manipulation
 from ember_ml.ops.linearalg.diagonals import diagonal
 from ember_ml.ops.linearalg.matrices import (
@@ -146,6 +146,14 @@ def svdvals(x: TensorLike, /) -> Tensor:
     [2.0, 1.0]
     """
     return dispatch.call("linalg.svdvals", matrix_of("linalg.svdvals", x))
+
+
+def singular_values(name: str, x: Tensor) -> Tensor:
+    """The singular values on which another op is built; an error names that one."""
+    try:
+        return svdvals(x)
+    except LinAlgError as error:
+        raise LinAlgError(str(error).replace("linalg.svdvals", name)) from error
 
 
 class LQResult(NamedTuple):

@@ -9,7 +9,7 @@ from ember_ml.errors import AxisError, DomainError, LinAlgError, ShapeError
 from ember_ml.ops import dispatch, elementwise, manipulation, reduction
 from ember_ml.ops.axes import axes_of, number_of
 from ember_ml.ops.linearalg.diagonals import diagonal
-from ember_ml.ops.linearalg.factorisations import lu_factor, svdvals
+from ember_ml.ops.linearalg.factorisations import lu_factor, singular_values
 from ember_ml.ops.linearalg.matrices import identity_of, matrix_of, square_of
 from ember_ml.ops.linearalg.solving import inv
 from ember_ml.ops.registry import FLOATING, LINALG, op
@@ -45,7 +45,7 @@ def _matrix_norm(name: str, x: Tensor, ord: Order) -> Tensor:
     if ord in ("fro", None):
         return vector_norm(x, axis=(-2, -1))
     if ord in ("nuc", 2, -2):
-        values = svdvals(x)
+        values = singular_values(name, x)
         if ord == "nuc":
             return reduction.sum(values, axis=-1)
         return (_largest if ord == 2 else _smallest)(name, values, (values.ndim - 1,))
@@ -165,7 +165,7 @@ def cond(x: TensorLike, /, p: Order = None) -> Tensor:
     if not all(tensor.shape[-2:]):
         raise LinAlgError(f"ops.linalg.cond is not defined for shape {tensor.shape}")
     if p in (None, 2, -2):
-        values = svdvals(tensor)
+        values = singular_values("linalg.cond", tensor)
         first, last = values[..., 0], values[..., -1]
         large, small = (last, first) if p == -2 else (first, last)
         # 0 / 0 of a matrix of zeros is no number; it is as singular as any.

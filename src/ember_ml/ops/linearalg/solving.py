@@ -15,7 +15,7 @@ from ember_ml.ops import dispatch, elementwise, manipulation, reduction
 from ember_ml.ops.axes import axes_of, broadcast, integer_of
 from ember_ml.ops.indexing import take_along_axis
 from ember_ml.ops.linearalg.diagonals import diagonal
-from ember_ml.ops.linearalg.factorisations import svd, svdvals
+from ember_ml.ops.linearalg.factorisations import singular_values, svd
 from ember_ml.ops.linearalg.matrices import (
     adjoint,
     constant,
@@ -141,7 +141,7 @@ def matrix_rank(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
     1
     """
     tensor = dispatch.lifted("linalg.matrix_rank", matrix_of("linalg.matrix_rank", x))
-    s = svdvals(tensor)
+    s = singular_values("linalg.matrix_rank", tensor)
     if not s.shape[-1]:
         return reduction.count_nonzero(s, axis=-1)
     above = elementwise.greater(s, cutoff(tensor, s, rtol))
@@ -325,11 +325,14 @@ def lstsq(a: TensorLike, b: TensorLike, /, rcond: TensorLike | None = None) -> L
     left, right, vector = system_of(name, a, b, square=False)
     rows, columns = left.shape[-2:]
     if rcond is None and left.size and _may_have_gradient(left, right):
-        s = svdvals(left)
+        s = singular_values(name, left)
         _, small = _inverted(left, s, None)
         out = dispatch.binary(pairs.MATMUL, _pinv(left), right)
     else:
-        u, s, vh = svd(left, full_matrices=False)
+        try:
+            u, s, vh = svd(left, full_matrices=False)
+        except LinAlgError as error:
+            raise LinAlgError(str(error).replace("linalg.svd", name)) from error
         inverse, small = _inverted(left, s, rcond)
         parts = dispatch.binary(pairs.MATMUL, adjoint(u), right)
         scaled = elementwise.multiply(manipulation.expand_dims(inverse, -1), parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ember_ml.errors import DomainError
 from ember_ml.ops.axes import integer_of
@@ -33,6 +33,9 @@ class Generator:
     """
 
     __slots__ = ("_children", "_counter", "_lock", "_seed", "born")
+
+    # Threads may draw from it at the same time: see replay.py.
+    shared: ClassVar[bool] = True
 
     def __init__(self, seed: int | None = None) -> None:
         self._lock = threading.Lock()
@@ -93,6 +96,15 @@ class Generator:
                 raise DomainError(f"{self!r} has no {calls} draws left; split it")
             self._counter = number + calls
         return number
+
+    def give_back(self, what: str, number: int, calls: int) -> None:
+        """Undo the taking of some draws or children, unless others came after it."""
+        with self._lock:
+            if what == "children":
+                if self._children == number + calls:
+                    self._children = number
+            elif self._counter == number + calls:
+                self._counter = number
 
     # --- State ------------------------------------------------------------------------------
 

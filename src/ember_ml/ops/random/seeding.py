@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ember_ml.backend.scope import Scope
 from ember_ml.errors import TraceError, UnsupportedOpError
@@ -33,6 +33,9 @@ class KeyStream:
     """A key, each of whose draws takes the next key that follows from it."""
 
     __slots__ = ("_number", "born", "key")
+
+    # One thread draws from it: that of the scope, or of the function that is traced.
+    shared: ClassVar[bool] = False
 
     def __init__(self, key: Tensor) -> None:
         self.key = key
