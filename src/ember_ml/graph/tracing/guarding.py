@@ -94,8 +94,8 @@ def _same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
         return True
     if a.dtype.hasobject:  # texts
         return bool(np.array_equal(a, b))
-    bits = [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b)]
-    return bool(np.array_equal(*bits))
+    left, right = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
+    return bool(np.array_equal(left, right))
 
 
 def _joined(first: Trace, second: Trace) -> _Pairs:
