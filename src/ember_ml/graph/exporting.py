@@ -37,10 +37,10 @@ from ember_ml.graph.tracing.installing import (
     scope_of,
     unchanged,
 )
-from ember_ml.graph.tracing.lines import place_of, text_of
+from ember_ml.graph.tracing.lines import is_foreign, place_of, text_of, user_line
 from ember_ml.graph.tracing.operand import Operand
-from ember_ml.graph.tracing.randomness import without_draws
-from ember_ml.graph.tracing.sizes import Ratio, Size
+from ember_ml.graph.tracing.randomness import stream_states, without_draws
+from ember_ml.graph.tracing.sizes import Name, Ratio, Size
 from ember_ml.graph.tracing.trace import Trace, cast, size_operand, tracing
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill, require_grad
@@ -48,6 +48,10 @@ from ember_ml.tensor.core import Tensor, fill, require_grad
 __all__ = ["export"]
 
 DynamicAxes = Mapping[Any, Any] | Sequence[Any] | None
+# Whose classes have no code of a user.
+_KNOWN: Final = frozenset(("builtins", "ember_ml", "numpy", "torch", "jax", "jaxlib", "mlx"))
+# How often a function that draws random numbers is called again.
+_DRAWS: Final = 8
 # Tensors that stand for operands are seen by other threads: one trace at a time.
 _LOCK: Final = threading.RLock()
 
@@ -138,6 +142,8 @@ class _Export:
         self._arguments = [*argument_names(function, len(examples)), *self._keywords]
         self._inputs: list[_Input] = []
         self._structure: Any = None
+        # What tensors around the function hold, copied once for all traces.
+        self._captured: dict[int, tuple[Tensor, np.ndarray[Any, Any]]] = {}
         self._gather((*examples, *kwargs.values()), input_names)
 
     # --- Inputs -------------------------------------------------------------------------------
@@ -149,6 +155,11 @@ class _Export:
         for leaf, path in zip(self._leaves, paths, strict=True):
             label = self._label(path)
             if isinstance(leaf, Tensor):
+                if leaf._spec.backend is graph_backend() and not leaf.native.known:
+                    raise TraceError(
+                        f"em.export: the example '{label}' is a traced tensor of another export, "
+                        f"which has no values; give ops.zeros of its shape{user_line()}"
+                    )
                 self._add(label, host(leaf), None, leaf.requires_grad)
             elif isinstance(leaf, np.ndarray):
                 self._add(label, leaf, None, False)
@@ -234,9 +245,14 @@ class _Export:
     def run(self, dynamic_axes: DynamicAxes) -> Graph:
         examples = self._name_axes(dynamic_axes)
         if not examples:
-            return self._trace({}).graph
+            before = self._streams()
+            trace = self._trace({})
+            if before != self._streams() or not self._is_librarys(trace):
+                self._check_again(trace, {}, before)
+            return trace.graph
         # A size of one broadcasts, and one of zero is no example.
         first = {name: side if side > 1 else 3 for name, side in examples.items()}
+        before = self._streams()
         trace = self._trace(first)
         errors: list[EmberError] = []
         agreed = 0
@@ -248,15 +264,42 @@ class _Export:
             except EmberError as error:
                 errors.append(error)
                 continue
-            guarding.require_same(trace, second, first, sizes)
+            try:
+                guarding.require_same(trace, second, first, sizes)
+            except TraceError:
+                self._check_again(trace, first, before)  # it may be no matter of sizes
+                raise
             agreed += 1
         if agreed:
+            if before != self._streams():
+                self._check_again(trace, first, before)
             self._check_smallest(trace, dict.fromkeys(first, 1))
             return trace.graph
         raise TraceError(
             f"em.export: {self._name} runs with the sizes {first} alone, so they cannot be "
             f"dynamic_axes; with others: {errors[0]}"
         ) from errors[0]
+
+    def _streams(self) -> bytes:
+        return stream_states(value for _, value in scope_of(self._function))
+
+    def _is_librarys(self, trace: Trace) -> bool:
+        """True where no code of a user came up: a model of the library does the same each time."""
+        owners = [*owners_in(self._function), *self._leaves]
+        known = all(type(one).__module__.partition(".")[0] in _KNOWN for one in owners)
+        return self._is_module and known and not any(map(is_foreign, trace.places.values()))
+
+    def _check_again(self, trace: Trace, sizes: dict[str, int], before: bytes) -> None:
+        """Call the function again, several times where it draws: two draws may be the same."""
+        for _ in range(_DRAWS if before != self._streams() else 1):
+            try:
+                second = self._trace(sizes)
+            except Exception as error:
+                raise TraceError(
+                    f"em.export: {self._name} is called twice, to find what would be kept of one "
+                    f"call; the second gave {type(error).__name__}: {error}"
+                ) from error
+            guarding.require_repeated(trace, second)
 
     def _check_smallest(self, trace: Trace, ones: dict[str, int]) -> None:
         try:
@@ -296,7 +339,9 @@ class _Export:
             for path, x in named_tensors(value, label, seen):
                 if x._spec.backend is backend:
                     continue
-                operand = Operand(np.array(host(x)))
+                if id(x) not in self._captured:
+                    self._captured[id(x)] = (x, np.array(host(x)))
+                operand = Operand(self._captured[id(x)][1])
                 operand.value = trace.constant(operand.shadow, path.lstrip(".") or "captured")
                 holders.append((x, operand))
         for leaf in self._leaves:
@@ -434,7 +479,7 @@ def _operand(trace: Trace, one: _Input, sizes: dict[str, int]) -> Operand:
         side = sizes[name]
         if array.shape[axis] != side:
             array = _of_length(array, axis, side)
-        shape[axis] = Size.named(name, side)
+        shape[axis] = Size.named(Name.of(name, trace.mark), side)
     dims = tuple(one.sizes.get(axis, side) for axis, side in enumerate(array.shape))
     value = trace.graph.input(one.name, types.name_of(array.dtype), dims)
     for axis, name in one.sizes.items():

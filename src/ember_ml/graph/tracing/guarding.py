@@ -1,7 +1,8 @@
-"""Whether a graph holds for other sizes than those of its example.
+"""Whether a graph holds for other sizes than those of its example, and for another call.
 
 A function is traced again with other sizes, of several kinds. Where the graphs differ, a size went
 into a constant, an attribute or the number of nodes: the graph would be wrong for other sizes.
+Where they differ with the same sizes, a random number, a time or a counter did.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from ember_ml.graph.tracing.lines import text_of
 from ember_ml.graph.tracing.sizes import valued
 from ember_ml.graph.tracing.trace import Trace
 
-__all__ = ["ENOUGH", "other_sizes", "require_own", "require_results", "require_same"]
+__all__ = [
+    "ENOUGH",
+    "other_sizes",
+    "require_own",
+    "require_repeated",
+    "require_results",
+    "require_same",
+]
 
 
 # How many other traces a graph is compared with: some code asks whether a size is even, or fits
@@ -50,10 +58,11 @@ def _require_known(trace: Trace, graph: Graph, outside: set[int]) -> None:
     for node in graph.nodes:
         for value in node.inputs:
             if value is not None and value.data is None and id(value) not in known:
+                where = text_of(trace.places.get(id(node)))
                 raise TraceError(
-                    f"em.export: a tensor that was kept from another export, or from inside of a "
-                    f"branch or loop, is no part of this graph{text_of(trace.places.get(id(node)))}"
-                    f"; give it as an argument, and return what is needed later"
+                    f"em.export: a tensor of another export, kept or still under way, or from "
+                    f"inside of a branch or loop, is no part of this graph{where}; give it as an "
+                    f"argument, and return what is needed later"
                 )
         for body in node.subgraphs():
             _require_known(trace, body, known)
@@ -74,11 +83,19 @@ class _Pairs:
             return a is b
         if a.data is None or b.data is None:
             return self._names.get(id(a)) == id(b)
-        return (
-            a.data.dtype == b.data.dtype
-            and a.data.shape == b.data.shape
-            and a.data.tobytes() == b.data.tobytes()
-        )
+        return _same_bytes(a.data, b.data)
+
+
+def _same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays have the same content, NaN and the signs of zeros included."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a is b or a.__array_interface__ == b.__array_interface__:  # weights, which may be large
+        return True
+    if a.dtype.hasobject:  # texts
+        return bool(np.array_equal(a, b))
+    left, right = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
+    return bool(np.array_equal(left, right))
 
 
 def _joined(first: Trace, second: Trace) -> _Pairs:
@@ -92,18 +109,40 @@ def require_same(
     first: Trace, second: Trace, sizes: dict[str, int], others: dict[str, int]
 ) -> None:
     """Raise TraceError where two traces of a function differ by more than names."""
-    found = _difference(first.graph, second.graph, _joined(first, second))
+    found = _found(first, second)
     if found is None:
         return
-    nodes, what = found
-    known = [trace.places.get(id(node)) for trace, node in zip((first, second), nodes, strict=True)]
-    where = text_of(known[0] or known[1])
+    what, where = found
     changed = ", ".join(f"'{name}' {sizes[name]} and {others[name]}" for name in sizes)
     raise TraceError(
         f"em.export: the graph depends on a size that is to be dynamic: with {changed}, "
         f"{what}{where}; compute with x.shape (+, -, *, //) and hand it to ops, without int(), "
         f"float() and loops over it, or leave the axis out of dynamic_axes"
     )
+
+
+def require_repeated(first: Trace, second: Trace) -> None:
+    """Raise TraceError where a function does otherwise when it is called again."""
+    found = _found(first, second)
+    if found is None:
+        return
+    what, where = found
+    raise TraceError(
+        f"em.export: the function does otherwise each time it is called, and the graph would keep "
+        f"what it did once: {what}{where}; draw random numbers by a key, as "
+        f"ops.random.normal(shape, generator=key), and give what else changes (a time, a counter, "
+        f"the next of a series) as an argument"
+    )
+
+
+def _found(first: Trace, second: Trace) -> tuple[str, str] | None:
+    """In what two traces differ, and at which line; None where they are the same."""
+    found = _difference(first.graph, second.graph, _joined(first, second))
+    if found is None:
+        return None
+    nodes, what = found
+    known = [trace.places.get(id(node)) for trace, node in zip((first, second), nodes, strict=True)]
+    return what, text_of(known[0] or known[1])
 
 
 def require_results(first: Trace, small: Trace, sizes: dict[str, int]) -> None:
@@ -176,6 +215,8 @@ def _difference(a: Graph, b: Graph, pairs: _Pairs) -> Found | None:
         count = min(len(a.nodes), len(b.nodes))
         more = [graph.nodes[count] if len(graph.nodes) > count else None for graph in (a, b)]
         return (more[0], more[1]), f"it has {len(a.nodes)} and {len(b.nodes)} nodes"
+    if len(a.outputs) != len(b.outputs):
+        return (None, None), f"it gives {len(a.outputs)} and {len(b.outputs)} results"
     for x, y in zip(a.outputs, b.outputs, strict=True):
         if x.shape != y.shape:
             what = f"the output '{x.name}' has the shapes {x.shape} and {y.shape}"
@@ -197,6 +238,8 @@ def _compare(a: Node, b: Node, pairs: _Pairs) -> str | None:
     for name, value in a.attributes.items():
         other_value = b.attributes[name]
         if isinstance(value, Graph):
+            if len(value.inputs) != len(other_value.inputs):
+                return f"{a.op} takes {len(value.inputs)} and {len(other_value.inputs)} values"
             for x, y in zip(value.inputs, other_value.inputs, strict=True):
                 pairs.join(x, y)
             found = _difference(value, other_value, pairs)
@@ -220,4 +263,4 @@ def _said(value: Value | None) -> str:
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return bool(np.array_equal(a, b))
-    return bool(a == b)
+    return bool(a == b) or bool(a != a and b != b)  # NaN

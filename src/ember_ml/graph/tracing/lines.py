@@ -8,11 +8,12 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Final
 
-__all__ = ["STOP", "brief_line", "place", "place_of", "text_of", "user_line"]
+__all__ = ["STOP", "brief_line", "is_foreign", "place", "place_of", "text_of", "user_line"]
 
 _LIBRARY: Final = __name__.partition(".")[0]
 # The module whose frames end a search: beyond it is who called for the trace.
 STOP: Final = "ember_ml.graph.exporting"
+_ROOT: Final = PurePath(__file__).parents[2]
 # Where models of the library have code that reads like a user's.
 _MODELS: Final = ("ember_ml.nn.", "ember_ml.models.")
 
@@ -48,6 +49,11 @@ def place_of(traceback: TracebackType | None) -> tuple[str, int] | None:
             found = (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found
+
+
+def is_foreign(where: tuple[str, int] | None) -> bool:
+    """True for a place outside of the library."""
+    return where is not None and not PurePath(where[0]).is_relative_to(_ROOT)
 
 
 def text_of(where: tuple[str, int] | None) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+import random
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
 
 from ember_ml.errors import TraceError
 from ember_ml.graph.tracing.lines import user_line
 from ember_ml.ops.random import seeding
 
-__all__ = ["without_draws"]
+__all__ = ["stream_states", "without_draws"]
 
 
 class _Refused(dict[int, Any]):
@@ -40,3 +44,10 @@ def without_draws(name: str) -> Iterator[None]:
         yield
     finally:
         seeding._current.reset(token)
+
+
+def stream_states(values: Iterable[Any]) -> bytes:
+    """How far Python's and NumPy's streams of random numbers are, with those among some values."""
+    kinds = (random.Random, np.random.Generator, np.random.RandomState)
+    own = [x for x in values if isinstance(x, kinds) and not isinstance(x, random.SystemRandom)]
+    return pickle.dumps((random.getstate(), np.random.get_state(), own))

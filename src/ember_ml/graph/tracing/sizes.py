@@ -15,7 +15,17 @@ from typing import Any, Final
 from ember_ml.errors import TraceError
 from ember_ml.graph.tracing.lines import user_line
 
-__all__ = ["Atom", "Polynomial", "Ratio", "Size", "never_negative", "plain", "sizes_in", "valued"]
+__all__ = [
+    "Atom",
+    "Name",
+    "Polynomial",
+    "Ratio",
+    "Size",
+    "never_negative",
+    "plain",
+    "sizes_in",
+    "valued",
+]
 
 # The name of a size; ("//", a, b) and ("%", a, b) of polynomials; ("shape", value, axis).
 Atom = Any
@@ -24,6 +34,29 @@ Monomial = tuple[Atom, ...]
 Polynomial = tuple[tuple[Monomial, int], ...]
 
 _LIBRARY: Final = __name__.partition(".")[0]
+
+
+class Name(str):
+    """The name of a size in one export: that of another is another size, whatever it is called."""
+
+    __slots__ = ("owner",)
+
+    owner: object
+
+    @staticmethod
+    def of(name: str, owner: object) -> Name:
+        """A name that belongs to an object, which no other has."""
+        made = Name(name)
+        made.owner = owner
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) is True and getattr(other, "owner", self.owner) is self.owner
+
+    def __ne__(self, other: object) -> bool:
+        return not self.__eq__(other)
+
+    __hash__ = str.__hash__
 
 
 class Size(int):
@@ -53,7 +86,7 @@ class Size(int):
         if len(self.polynomial) == 1 and self.polynomial[0][1] == 1:
             atoms = self.polynomial[0][0]
             if len(atoms) == 1 and isinstance(atoms[0], str):
-                return atoms[0]
+                return str(atoms[0])
         return None
 
     # --- Arithmetic ---------------------------------------------------------------------------

@@ -53,6 +53,8 @@ class Trace:
         self.graphs: list[Graph] = [self.graph]
         # What was computed of sizes, in each of those graphs.
         self._sizes: list[dict[Any, Value]] = [{}]
+        # What sizes of this trace are known by.
+        self.mark: Final = object()
         # Where each named size is read: an input and its axis.
         self.named: dict[str, tuple[Value, int]] = {}
         self._small: dict[Any, Value] = {}
@@ -177,6 +179,11 @@ class Trace:
             if atom in known:
                 return known[atom]
         if isinstance(atom, str):
+            if getattr(atom, "owner", None) is not self.mark:
+                raise TraceError(
+                    f"em.export: the size '{atom}' belongs to another export, and no input of this "
+                    f"one has it{user_line()}; read it of an argument"
+                )
             source, axis = self.named[atom]
             made = self._whole("Shape", [source], start=axis, end=axis + 1)
         elif atom[0] == "shape":
