@@ -124,6 +124,10 @@ def test_views_of_other_dtypes_are_promoted_and_wrong_shapes_named(backend: str)
     assert (ints + floats).tolist() == [[1.5, 4.5], [3.0, 6.0]]
     with pytest.raises(ShapeError, match=r"ops\.add got float32\[2, 2\], float32\[3\]"):
         floats + ops.ones(3)
+    small = ops.asarray([[1, 2]], dtype="uint8").T
+    for wrong in (lambda: small + -1, lambda: -1 + small):
+        with pytest.raises(em.EmberError, match=r"ops\.add: -1 is out of the range of uint8"):
+            wrong()
     half = ops.asarray([[1.0]], dtype="float16").T
     with pytest.raises(TypeError, match="float16"):
         half + floats[:1, :1]

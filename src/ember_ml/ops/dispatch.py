@@ -188,6 +188,7 @@ def _binary_same(
 
 
 def _binary_mixed(number: int, x1: Any, x2: Any) -> Tensor:
+    name = pairs.NAMES[number]
     # Views of JAX and MLX are windows on memory: once they are read, the rest is as short.
     if type(x1) in _WINDOWS:
         spec = x1._spec
@@ -195,15 +196,14 @@ def _binary_mixed(number: int, x1: Any, x2: Any) -> Tensor:
             if x2._spec is spec:
                 return _binary_same(number, spec, x1.native, x2.native, (x1, x2))
         elif type(x2) in spec.weak:
-            return _binary_same(number, spec, x1.native, spec.scalar(x2), (x1, x2))
+            return _binary_same(number, spec, x1.native, _scalar(name, spec, x2), (x1, x2))
     elif type(x2) in _WINDOWS:
         spec = x2._spec
         if type(x1) is _PLAIN:
             if x1._spec is spec:
                 return _binary_same(number, spec, x1.native, x2.native, (x1, x2))
         elif type(x1) in spec.weak:
-            return _binary_same(number, spec, spec.scalar(x1), x2.native, (x1, x2))
-    name = pairs.NAMES[number]
+            return _binary_same(number, spec, _scalar(name, spec, x1), x2.native, (x1, x2))
     spec, (a, b), taped = operands(name, x1, x2)
     kernel, result = spec.backend.entry(spec, name)
     try:
