@@ -10,7 +10,7 @@ import numpy as np
 
 from ember_ml import dtypes
 from ember_ml.backend import pairs
-from ember_ml.errors import DTypeError, DomainError, LinAlgError, OutOfBoundsError, ShapeError
+from ember_ml.errors import DomainError, DTypeError, LinAlgError, OutOfBoundsError, ShapeError
 from ember_ml.ops import dispatch, elementwise, manipulation, reduction
 from ember_ml.ops.axes import axes_of, broadcast, integer_of
 from ember_ml.ops.indexing import take_along_axis
