@@ -407,3 +407,70 @@ def test_arrays_bound_to_their_device_and_others_take_two_programs_at_most(engin
 def test_arrays_of_any_size_are_of_one_kind(size: int) -> None:
     made = [ops.asarray(aligned(size)), ops.asarray(np.ones(size), copy=True), ops.ones(size)]
     assert [x.native.committed for x in made] == [False] * 3
+
+
+# --- Small matrix products, which are loops of their own (backend/jax/products.py) -------------
+
+SHAPES = [
+    (2, 2, 2), (3, 7, 3), (4, 4, 4), (2, 8, 4), (8, 4, 8), (8, 8, 8), (8, 9, 8),
+    (1, 8, 8), (8, 8, 1), (9, 8, 8), (4, 0, 4), (0, 8, 8), (16, 2, 16),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "int32"])
+def test_small_products(shape: tuple[int, int, int], dtype: str) -> None:
+    rows, inner, columns = shape
+    generator = np.random.default_rng(rows * inner * columns)
+    a = np.round(generator.standard_normal((rows, inner)) * 4)
+    b = np.round(generator.standard_normal((inner, columns)) * 4)
+    # Whole numbers this small have exact products and sums in every dtype.
+    want = (a @ b).astype(dtype)
+    given = ops.asarray(a.astype(dtype)), ops.asarray(b.astype(dtype))
+    for product in (ops.matmul(*given), em.jit(ops.matmul)(*given)):
+        assert product.dtype.name == dtype
+        assert product.shape == (rows, columns)
+        np.testing.assert_array_equal(product.numpy(), want)
+
+
+@pytest.mark.parametrize("wrt", [0, 1, (0, 1)])
+def test_gradients_of_small_products(wrt: int | tuple[int, int]) -> None:
+    generator = np.random.default_rng(0)
+    a, b = (jnp.asarray(generator.standard_normal((6, 6))) for _ in range(2))
+    kernel = ops.asarray(a)._spec.kernel("matmul")
+
+    def loss(product: Any) -> Any:
+        return lambda x, y: jnp.sum(jnp.sin(product(x, y)))
+
+    for transform in (jax.grad, jax.hessian, lambda f, n: jax.jit(jax.jacfwd(jax.grad(f, n), n))):
+        got, want = (transform(loss(one), wrt)(a, b) for one in (kernel, jnp.matmul))
+        for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
+def test_batches_of_small_products_are_products(axes: tuple[int | None, int | None]) -> None:
+    generator = np.random.default_rng(1)
+    many = jnp.asarray(generator.standard_normal((5, 8, 8)))
+    given = [many if axis == 0 else many[2] for axis in axes]
+    kernel = ops.asarray(many[0])._spec.kernel("matmul")
+    batched = jax.vmap(kernel, axes)
+    np.testing.assert_allclose(batched(*given), np.matmul(*given), rtol=1e-12, atol=1e-12)
+    # A loop would take several times as long as the one large product.
+    assert "dot_general" in str(jax.make_jaxpr(batched)(*given))
+    assert "dot_general" not in str(jax.make_jaxpr(kernel)(many[0], many[1]))
+
+
+def test_small_products_keep_what_is_not_finite() -> None:
+    a = np.ones((4, 4), dtype=np.float32)
+    a[0, 1], a[1, 2], a[2, 3] = np.inf, np.nan, -np.inf
+    b = np.ones((4, 4), dtype=np.float32)
+    b[1, 0] = 0.0
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(ops.matmul(ops.asarray(a), ops.asarray(b)).numpy(), a @ b)
+
+
+@pytest.mark.parametrize("shapes", [((4, 4), (5, 4)), ((4, 4), ()), ((4, 8), (4, 8))])
+def test_small_products_that_do_not_fit(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    with pytest.raises(ShapeError, match="matmul"):
+        ops.matmul(ops.ones(shapes[0]), ops.ones(shapes[1]))

@@ -4,7 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ember_ml.backend import pairs
+from ember_ml.backend.pairs import (
+    ADD,
+    ATAN2,
+    BITWISE_AND,
+    BITWISE_LEFT_SHIFT,
+    BITWISE_OR,
+    BITWISE_RIGHT_SHIFT,
+    BITWISE_XOR,
+    COPYSIGN,
+    DIVIDE,
+    EQUAL,
+    FLOOR_DIVIDE,
+    GREATER,
+    GREATER_EQUAL,
+    HYPOT,
+    LESS,
+    LESS_EQUAL,
+    LOGADDEXP,
+    LOGICAL_AND,
+    LOGICAL_OR,
+    LOGICAL_XOR,
+    MAXIMUM,
+    MINIMUM,
+    MULTIPLY,
+    NEXTAFTER,
+    NOT_EQUAL,
+    POW,
+    REMAINDER,
+    SUBTRACT,
+)
 from ember_ml.ops import typed
 from ember_ml.ops.dispatch import binary, lifted, together, unary
 from ember_ml.ops.registry import (
@@ -135,7 +164,7 @@ def add(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> add([1.0, 2.0], 1).tolist()
     [2.0, 3.0]
     """
-    return binary(pairs.ADD, x1, x2)
+    return binary(ADD, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -176,7 +205,7 @@ def atan2(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> atan2([0.0], [1.0]).tolist()
     [0.0]
     """
-    return binary(pairs.ATAN2, x1, x2)
+    return binary(ATAN2, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -197,7 +226,7 @@ def bitwise_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_and([6], [3]).tolist()
     [2]
     """
-    return binary(pairs.BITWISE_AND, x1, x2)
+    return binary(BITWISE_AND, x1, x2)
 
 
 @op(accepts=BITS)
@@ -218,7 +247,7 @@ def bitwise_left_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_left_shift([1], [3]).tolist()
     [8]
     """
-    return binary(pairs.BITWISE_LEFT_SHIFT, x1, x2)
+    return binary(BITWISE_LEFT_SHIFT, x1, x2)
 
 
 @op(accepts=BITS, arity=2)
@@ -229,7 +258,7 @@ def bitwise_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_or([6], [3]).tolist()
     [7]
     """
-    return binary(pairs.BITWISE_OR, x1, x2)
+    return binary(BITWISE_OR, x1, x2)
 
 
 @op(accepts=INTEGRAL, arity=2)
@@ -240,7 +269,7 @@ def bitwise_right_shift(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_right_shift([8], [2]).tolist()
     [2]
     """
-    return binary(pairs.BITWISE_RIGHT_SHIFT, x1, x2)
+    return binary(BITWISE_RIGHT_SHIFT, x1, x2)
 
 
 @op(accepts=BITS, arity=2)
@@ -251,7 +280,7 @@ def bitwise_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> bitwise_xor([6], [3]).tolist()
     [5]
     """
-    return binary(pairs.BITWISE_XOR, x1, x2)
+    return binary(BITWISE_XOR, x1, x2)
 
 
 @op(accepts=REAL)
@@ -300,7 +329,7 @@ def copysign(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> copysign([1.0], [-0.0]).tolist()
     [-1.0]
     """
-    return binary(pairs.COPYSIGN, x1, x2)
+    return binary(COPYSIGN, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -331,7 +360,7 @@ def divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> divide([1, 2], [2, 2]).tolist()
     [0.5, 1.0]
     """
-    return binary(pairs.DIVIDE, x1, x2)
+    return binary(DIVIDE, x1, x2)
 
 
 @op(result="bool", arity=2)
@@ -342,7 +371,7 @@ def equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> equal([1, 2], [1, 3]).tolist()
     [True, False]
     """
-    return binary(pairs.EQUAL, x1, x2)
+    return binary(EQUAL, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -383,7 +412,7 @@ def floor_divide(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> floor_divide([7, -7], [2, 2]).tolist()
     [3, -4]
     """
-    return binary(pairs.FLOOR_DIVIDE, x1, x2)
+    return binary(FLOOR_DIVIDE, x1, x2)
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
@@ -394,7 +423,7 @@ def greater(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> greater([1, 2], [1, 1]).tolist()
     [False, True]
     """
-    return binary(pairs.GREATER, x1, x2)
+    return binary(GREATER, x1, x2)
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
@@ -405,7 +434,7 @@ def greater_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> greater_equal([1, 0], [1, 1]).tolist()
     [True, False]
     """
-    return binary(pairs.GREATER_EQUAL, x1, x2)
+    return binary(GREATER_EQUAL, x1, x2)
 
 
 @op(accepts=REAL_FLOATING, lift="float", arity=2)
@@ -416,7 +445,7 @@ def hypot(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> hypot([3.0], [4.0]).tolist()
     [5.0]
     """
-    return binary(pairs.HYPOT, x1, x2)
+    return binary(HYPOT, x1, x2)
 
 
 @op(accepts=NUMERIC, result="real")
@@ -467,7 +496,7 @@ def less(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> less([1, 2], [1, 3]).tolist()
     [False, True]
     """
-    return binary(pairs.LESS, x1, x2)
+    return binary(LESS, x1, x2)
 
 
 @op(accepts=REAL, lift="int", result="bool", arity=2)
@@ -478,7 +507,7 @@ def less_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> less_equal([1, 4], [1, 3]).tolist()
     [True, False]
     """
-    return binary(pairs.LESS_EQUAL, x1, x2)
+    return binary(LESS_EQUAL, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")
@@ -529,7 +558,7 @@ def logaddexp(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logaddexp([0.0], [float("-inf")]).tolist()
     [0.0]
     """
-    return binary(pairs.LOGADDEXP, x1, x2)
+    return binary(LOGADDEXP, x1, x2)
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
@@ -540,7 +569,7 @@ def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logical_and([True, True], [True, False]).tolist()
     [True, False]
     """
-    return binary(pairs.LOGICAL_AND, x1, x2)
+    return binary(LOGICAL_AND, x1, x2)
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool")
@@ -561,7 +590,7 @@ def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logical_or([False, True], [False, False]).tolist()
     [False, True]
     """
-    return binary(pairs.LOGICAL_OR, x1, x2)
+    return binary(LOGICAL_OR, x1, x2)
 
 
 @op(accepts=BOOLEAN, lift="bool", result="bool", arity=2)
@@ -572,7 +601,7 @@ def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> logical_xor([True, True], [True, False]).tolist()
     [False, True]
     """
-    return binary(pairs.LOGICAL_XOR, x1, x2)
+    return binary(LOGICAL_XOR, x1, x2)
 
 
 @op(accepts=REAL_BOOL, arity=2)
@@ -583,7 +612,7 @@ def maximum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> maximum([1, 5], [3, 2]).tolist()
     [3, 5]
     """
-    return binary(pairs.MAXIMUM, x1, x2)
+    return binary(MAXIMUM, x1, x2)
 
 
 @op(accepts=REAL_BOOL, arity=2)
@@ -594,7 +623,7 @@ def minimum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> minimum([1, 5], [3, 2]).tolist()
     [1, 2]
     """
-    return binary(pairs.MINIMUM, x1, x2)
+    return binary(MINIMUM, x1, x2)
 
 
 @op(arity=2)
@@ -605,7 +634,7 @@ def multiply(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> multiply([1.0, 2.0], 3).tolist()
     [3.0, 6.0]
     """
-    return binary(pairs.MULTIPLY, x1, x2)
+    return binary(MULTIPLY, x1, x2)
 
 
 @op(accepts=NUMERIC)
@@ -626,7 +655,7 @@ def nextafter(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> nextafter([0.0], [0.0]).tolist()
     [0.0]
     """
-    return binary(pairs.NEXTAFTER, x1, x2)
+    return binary(NEXTAFTER, x1, x2)
 
 
 @op(result="bool", arity=2)
@@ -637,7 +666,7 @@ def not_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> not_equal([1, 2], [1, 3]).tolist()
     [False, True]
     """
-    return binary(pairs.NOT_EQUAL, x1, x2)
+    return binary(NOT_EQUAL, x1, x2)
 
 
 @op(accepts=NUMERIC)
@@ -658,7 +687,7 @@ def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> pow([2, 3], [3, 2]).tolist()
     [8, 9]
     """
-    return binary(pairs.POW, x1, x2)
+    return binary(POW, x1, x2)
 
 
 @op(accepts=NUMERIC, result="real")
@@ -689,7 +718,7 @@ def remainder(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> remainder([7, -7], [3, 3]).tolist()
     [1, 2]
     """
-    return binary(pairs.REMAINDER, x1, x2)
+    return binary(REMAINDER, x1, x2)
 
 
 @op(accepts=NUMERIC)
@@ -770,7 +799,7 @@ def subtract(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> subtract([1.0, 2.0], 1).tolist()
     [0.0, 1.0]
     """
-    return binary(pairs.SUBTRACT, x1, x2)
+    return binary(SUBTRACT, x1, x2)
 
 
 @op(accepts=FLOATING, lift="float")

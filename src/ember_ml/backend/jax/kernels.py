@@ -14,7 +14,7 @@ from jax.core import Tracer
 
 from ember_ml.backend import checks
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.backend.jax import complexes, slopes
+from ember_ml.backend.jax import complexes, products, slopes
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, IntegerDivisionError, UnsupportedOpError
 
@@ -43,11 +43,6 @@ def _compiled(function: Kernel, static: tuple[int, ...] = ()) -> Kernel:
     return jax.jit(kernel, static_argnums=static, inline=True)
 
 
-def _matmul(x: NativeArray, y: NativeArray) -> NativeArray:
-    # Without a word, accelerators multiply float32 in fewer bits.
-    return jnp.matmul(x, y, precision="highest")
-
-
 def _contract(arrays: list[NativeArray], terms: Any, output: Any) -> NativeArray:
     pairs = (part for pair in zip(arrays, terms, strict=True) for part in pair)
     return jnp.einsum(*pairs, output, precision="highest")
@@ -73,7 +68,7 @@ _COMPILED: Final[dict[str, Kernel]] = {
     "negative": _compiled(jnp.negative),
     "popcount": _compiled(jax.lax.population_count),
     "subtract": _compiled(jnp.subtract),
-    "matmul": _compiled(_matmul),
+    "matmul": _compiled(products.matmul),
     # Moves of values, which JAX does not compile by itself.
     "broadcast_to": _compiled(jnp.broadcast_to, (1,)),
     "concat": _compiled(jnp.concatenate, (1,)),

@@ -383,6 +383,7 @@ OVERRIDES: Final[dict[str, Kernel]] = {
     "subtract": mx.array.__sub__,
     "multiply": mx.array.__mul__,
     "divide": mx.array.__truediv__,
+    "matmul": mx.array.__matmul__,
     "signbit": signbit,
     "sign": sign,
     "sin": sin,

@@ -40,7 +40,8 @@ def _sum(x: Array, axis: Any = None, keepdims: Any = False) -> Array:
 
 
 def _sum_all(x: Array) -> Array:
-    return _TOTAL(x if _SIZE(x) <= _BLOCK else _shortened(x.reshape(-1), 0))
+    size: int = _SIZE(x)
+    return _TOTAL(x if size <= _BLOCK else _shortened(x.reshape(-1), 0))
 
 
 def _axes(axis: Any, ndim: int) -> list[int]:

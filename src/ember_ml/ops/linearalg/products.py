@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ember_ml.backend import pairs
+from ember_ml.backend.pairs import MATMUL
 from ember_ml.errors import AxisError, ShapeError
 from ember_ml.ops import dispatch, elementwise, manipulation, reduction, typed
 from ember_ml.ops.axes import axes_of, axis_of, broadcast, integer_of
@@ -42,7 +42,7 @@ def matmul(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> matmul([[1, 2], [3, 4]], [1, 1]).tolist()
     [3, 7]
     """
-    return binary(pairs.MATMUL, x1, x2)
+    return binary(MATMUL, x1, x2)
 
 
 @op()
@@ -84,7 +84,7 @@ def tensordot(
     left = manipulation.permute_dims(a, (*rest_a, *first))
     right = manipulation.permute_dims(b, (*second, *rest_b))
     product = binary(
-        pairs.MATMUL,
+        MATMUL,
         manipulation.reshape(left, (math.prod(rows), inner)),
         manipulation.reshape(right, (inner, math.prod(columns))),
     )
