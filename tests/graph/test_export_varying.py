@@ -62,6 +62,32 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "gradient-of-prod": _total(lambda x: ops.prod(x, axis=0)),
     "gradient-of-prod-of-zeros": _total(lambda x: ops.prod(ops.relu(x), axis=0)),
     "gradient-of-prod-of-all": _total(ops.prod),
+    "gradient-of-vmap": _total(lambda x: ops.vmap(lambda row: ops.sum(row * row) - row)(x)),
+    "gradient-of-vmap-whole-too": _total(
+        lambda x: ops.vmap(lambda row, w: ops.tanh(row @ w), in_axes=(0, None))(x, x.T @ x)
+    ),
+    "gradient-of-vmap-around": _total(lambda x: ops.vmap(lambda row: ops.exp(row) * x.mean())(x)),
+    "gradient-of-map": _total(lambda x: ops.map_fn(lambda row: ops.sum(row * row) * row, x)),
+    "gradient-of-scan": _total(
+        lambda x: ops.scan(lambda c, row: (c * row + ops.sin(c), c - row), x[0], x)[1]
+    ),
+    "gradient-of-scan-back": _total(
+        lambda x: ops.scan(lambda c, row: (c * row + ops.sin(c), c), x[0], x, reverse=True)[0]
+    ),
+    "gradient-of-scan-that-counts": _total(
+        lambda x: ops.scan(
+            lambda c, row: ((c[0] + 1, c[1] * row), row * c[0]), (ops.asarray(0), x[0]), x
+        )[1]
+    ),
+    "second-gradient-of-map": _total(
+        _total(lambda x: ops.map_fn(lambda row: ops.sum(row * row) * row * 0.1, x))
+    ),
+    "second-gradient-of-map-around": _total(
+        _total(lambda x: ops.map_fn(lambda row: ops.sin(row) * x.mean(), x))
+    ),
+    "gradient-of-nested-vmap": _total(
+        lambda x: ops.vmap(lambda a: ops.vmap(lambda b: ops.sum(ops.sin(a * b)))(x))(x)
+    ),
     # ONNX Runtime's own product is that of float64.
     "prod-whole": lambda x: ops.prod(_whole(x), axis=0),
     "prod-whole-kept": lambda x: ops.prod(_whole(x), axis=(0, 1), keepdims=True),

@@ -139,13 +139,14 @@ def _from_behind(a: Tensor, b: Tensor) -> Tensor:
 
 def _one_by_one(a: Tensor, b: Tensor) -> Tensor:
     """The same by a loop of the engine from the last place on."""
+    from ember_ml.ops.control import scan
 
     def step(behind: Tensor, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         here = pair[1] + pair[0] * behind
         return here, here
 
     rows = ops.moveaxis(a, -1, 0), ops.moveaxis(b, -1, 0)
-    made: Tensor = ops.scan(step, ops.zeros_like(b[..., 0]), rows, reverse=True)[1]
+    made: Tensor = scan(step, ops.zeros_like(b[..., 0]), rows, reverse=True)[1]
     return ops.moveaxis(made, 0, -1)
 
 
