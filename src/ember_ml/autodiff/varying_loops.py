@@ -1,8 +1,8 @@
-"""A loop whose length varies from run to run, in a function that is exported, as a step on the tape.
+"""A loop whose length varies, in a function that is exported, as one step on the tape.
 
-The engine runs the loop and keeps the carry before each step. Its gradient is another such loop, the
-other way round, whose step runs that of the first once more and walks back through it. What the body
-closes over shows in a first look, as in engine_calls.py.
+The engine runs the loop and keeps the carry before each step. Its gradient is another such loop,
+the other way round, whose step runs that of the first once more and walks back through it. What
+the body closes over shows in a first look, as in engine_calls.py.
 """
 
 from __future__ import annotations
