@@ -40,14 +40,21 @@ Depends = list[frozenset[int]]
 class Loop:
     """A scan: its first carry, what it goes along, and how it is run."""
 
-    __slots__ = ("count", "first", "rows", "run", "step")
+    __slots__ = ("count", "first", "reverse", "rows", "run", "step")
 
     def __init__(
-        self, first: Sequence[Tensor], rows: Sequence[Tensor], count: int, step: Step, run: Run
+        self,
+        first: Sequence[Tensor],
+        rows: Sequence[Tensor],
+        count: int,
+        step: Step,
+        run: Run,
+        reverse: bool = False,
     ) -> None:
         self.first = first
         self.rows = rows
         self.count = count
+        self.reverse = reverse
         # One step on tensors, and all of them on native arrays.
         self.step = step
         self.run = run
@@ -60,6 +67,10 @@ def record(backend: Backend, loop: Loop) -> tuple[list[Tensor], list[Tensor]] | 
     That is outside of em.jit, on engines that cannot stage a function, and where the body draws
     random numbers, writes to the state, has parts that are not recorded, or calls backward().
     """
+    if type(loop.count) is not int:  # it varies, in a function that is exported
+        from ember_ml.autodiff import varying_loops
+
+        return varying_loops.record(backend, loop)
     trees = state.TRACED.get()
     gradients = backend.gradients
     if trees is None or not gradients.stages or not loop.count or not tape.is_grad_enabled():

@@ -8,6 +8,7 @@ functions traces, and whole batches. Functions take native arrays and give lists
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ember_ml.errors import UnsupportedOpError
@@ -108,6 +109,10 @@ class Control:
         raise UnsupportedOpError(
             f"ops.scan: the '{self.backend.name}' backend says that it runs loops and has no scan"
         )
+
+    def aside(self) -> AbstractContextManager[Any]:
+        """A block of which nothing is kept: what a trace makes in it is dropped."""
+        return nullcontext()
 
     def rows(self, native: NativeArray) -> Sequence[NativeArray]:
         """The arrays along the first axis."""

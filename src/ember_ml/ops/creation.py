@@ -272,6 +272,13 @@ def arange(
     return _host(np.arange(first, last, by), wanted, device)
 
 
+def _varies(value: Any) -> bool:
+    """True for a number that was computed of sizes which differ from run to run."""
+    if isinstance(value, np.generic):
+        return False
+    return isinstance(value, int | float) and type(value) not in (bool, int, float)
+
+
 def _number(name: str, value: Any) -> Any:
     """A real Python number of a number or of a tensor with one element."""
     if isinstance(value, Tensor | np.generic | np.ndarray):
@@ -307,8 +314,8 @@ def linspace(
     wanted = default if dtype is None else dtypes.to_dtype(dtype)
     if is_complex and not wanted.is_complex:
         raise DTypeError(f"ops.linspace from {start} to {stop} needs a complex dtype, not {wanted}")
-    if type(count) is not int and not is_complex:
-        # A size that varies, in a function that is exported.
+    if not is_complex and (type(count) is not int or _varies(start) or _varies(stop)):
+        # Sizes that vary, in a function that is exported.
         run = dtypes.float64 if wanted.is_integer else wanted
         places = arange(count, dtype=run, device=device)
         last = places[-1:] if endpoint else places[-1:] + 1

@@ -93,7 +93,10 @@ def one_hot(
     if numbers and spec.backend.mutable and spec.backend.checks_values(tensor.native):
         return _written(tensor, spec, count, place, *on_off)
     shape = tuple(-1 if i == place else 1 for i in range(tensor.ndim + 1))
-    classes = beside(tensor, np.arange(count, dtype=np.int64).reshape(shape))
+    if type(count) is int:
+        classes = beside(tensor, np.arange(count, dtype=np.int64).reshape(shape))
+    else:  # a size that varies, in a function that is exported
+        classes = manipulation.reshape(creation.arange(count), shape)
     chosen = convert.cast(tensor, dtypes.int64)
     hot = elementwise.equal(manipulation.expand_dims(chosen, place), classes)
     if numbers and on_off == (1, 0):

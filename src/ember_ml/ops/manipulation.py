@@ -245,6 +245,11 @@ def repeat(x: Like[D, V], repeats: TensorLike, /, *, axis: int | None = None) ->
         axis = 0
     place = axis_of("repeat", axis, tensor.ndim)
     counts: Any
+    if isinstance(repeats, int) and type(repeats) not in (int, bool):
+        # A size that varies, in a function that is exported: each element beside itself.
+        side, before, behind = tensor.shape[place], tensor.shape[:place], tensor.shape[place + 1 :]
+        wide = broadcast_to(expand_dims(tensor, place + 1), (*before, side, repeats, *behind))
+        return reshape(wide, (*before, side * repeats, *behind))
     if type(repeats) is int:  # as a tensor, it would have no value in a function that is traced
         counts = np.asarray(repeats)
     else:

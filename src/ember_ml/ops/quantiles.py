@@ -164,7 +164,8 @@ def _quantile(
     if not lines.shape[-1]:
         nothing = ops.sum(lines, axis=-1, keepdims=True) + ops.nan
         out = ops.broadcast_to(nothing, (*lines.shape[:-1], parts.size))
-    elif skips or isinstance(parts, Tensor):
+    elif skips or isinstance(parts, Tensor) or type(lines.shape[-1]) is not int:
+        # (A length that varies, in a function that is exported, gives places that vary too.)
         out = _gathered(lines, parts, method, skips)
     else:
         out = _selected(lines, parts.reshape(-1), method)

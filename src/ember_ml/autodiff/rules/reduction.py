@@ -100,6 +100,8 @@ def _prod(g: Tensor, y: Any, x: Tensor, axis: Any, keepdims: bool) -> Tensor:
 def _before(x: Tensor) -> Tensor:
     """The product of all that stands before a place, along the last axis."""
     first = ops.ones_like(x[..., :1])
+    if type(x.shape[-1]) is not int:  # a size that varies, in a function that is exported
+        return call("cumulative_prod", ops.concat([first, x[..., :-1]], axis=-1), x.ndim - 1)
     if x.shape[-1] < 2:
         return first
     return ops.concat([first, call("cumulative_prod", x[..., :-1], x.ndim - 1)], axis=-1)
@@ -123,6 +125,8 @@ def _from_behind(a: Tensor, b: Tensor) -> Tensor:
     By doubling: each step takes in what twice as many places give.
     """
     side = b.shape[-1]
+    if type(side) is not int:  # a size that varies, in a function that is exported: one by one
+        return _one_by_one(a, b)
     step = 1
     while step < side:
         rest = side - step
@@ -131,6 +135,19 @@ def _from_behind(a: Tensor, b: Tensor) -> Tensor:
             a = ops.concat([a[..., :rest] * a[..., step:], a[..., rest:]], axis=-1)
         step *= 2
     return b
+
+
+def _one_by_one(a: Tensor, b: Tensor) -> Tensor:
+    """The same by a loop of the engine from the last place on."""
+    from ember_ml.ops.control import scan
+
+    def step(behind: Tensor, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        here = pair[1] + pair[0] * behind
+        return here, here
+
+    rows = ops.moveaxis(a, -1, 0), ops.moveaxis(b, -1, 0)
+    made: Tensor = scan(step, ops.zeros_like(b[..., 0]), rows, reverse=True)[1]
+    return ops.moveaxis(made, 0, -1)
 
 
 def _cumulative_sum(g: Tensor, y: Any, x: Any, axis: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -84,6 +85,9 @@ class GraphControl(Control):
 
     def loops(self, natives: Natives, length: int) -> bool:
         return type(length) is Size or length >= _LONG
+
+    def aside(self) -> AbstractContextManager[Any]:
+        return current().body("aside")
 
     def rows(self, native: NativeArray) -> Sequence[NativeArray]:
         return [self.backend.getitem(native, (i,)) for i in range(native.shape[0])]

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml import dtypes
+from ember_ml.graph.tracing import looping
 from ember_ml.graph.tracing.elementwise import choose, maximum, number
 from ember_ml.graph.tracing.moving import concat, expanded, permuted, reshaped
 from ember_ml.graph.tracing.operand import Operand
@@ -163,10 +164,12 @@ def total(eager: Any, x: Operand, *, axis: Any = None, keepdims: bool = False) -
 def prod(eager: Any, x: Operand, *, axis: Any = None, keepdims: bool = False) -> Any:
     out, axes = eager(x, axis=axis, keepdims=keepdims), _axes(x, axis)
     varies = any(type(x.shape[i]) is Size for i in axes)
-    if x.dtype.kind not in "iu" or not axes or not x.shadow.size or varies:
+    if x.dtype.kind not in "iu" or not axes or (not x.shadow.size and not varies):
         return _reduced("ReduceProd", x, axis, keepdims, out)
     # ONNX Runtime multiplies int64 in float64; halves are multiplied as they are.
     rows = _rows(x, axes)
+    if varies:
+        return reshaped(looping.last(_times, rows, 1), _shape(x, axes, keepdims))
     while rows.shape[-1] > 1:
         half, odd = divmod(rows.shape[-1], 2)
         made = rows[..., :half] * rows[..., half : 2 * half]
@@ -257,11 +260,16 @@ def cumulative_sum(eager: Any, x: Operand, axis: int) -> Any:
     return emit("CumSum", [x, np.array(axis, np.int64)], eager(x, axis), shape=x.shape)
 
 
-def _running(join: Callable[[Operand, Operand], Operand]) -> Callable[..., Any]:
-    """Each step takes in what twice as many places give."""
+def _running(
+    join: Callable[[Operand, Operand], Operand], neutral: float = -math.inf
+) -> Callable[..., Any]:
+    """Each step takes in what twice as many places give; `neutral` is what changes nothing."""
 
     def run(eager: Any, x: Operand, axis: int) -> Any:
         place = axis % x.ndim
+        if type(x.shape[place]) is Size:
+            first = np.iinfo(x.dtype).min if neutral < 0 and x.dtype.kind in "iu" else neutral
+            return looping.running(join, x, place, first)
         before = (slice(None),) * place
         step = 1
         while step < x.shape[place]:
@@ -272,6 +280,11 @@ def _running(join: Callable[[Operand, Operand], Operand]) -> Callable[..., Any]:
         return x
 
     return run
+
+
+def _times(a: Operand, b: Operand) -> Operand:
+    made: Operand = a * b
+    return made
 
 
 def _larger(a: Operand, b: Operand) -> Operand:
@@ -304,7 +317,7 @@ EMITTERS: Final[dict[str, Callable[..., Any]]] = {
     "argmax": _position("ArgMax"),
     "argmin": _position("ArgMin"),
     "cumulative_sum": cumulative_sum,
-    "cumulative_prod": _running(lambda a, b: a * b),
+    "cumulative_prod": _running(_times, 1),
     "cumulative_logsumexp": cumulative_logsumexp,
     "running_maximum": _running(_larger),
 }

@@ -168,7 +168,8 @@ class _Steps:
 
         def step(state: list[Tensor], row: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
             new, y = self.step(state, row)
-            return new, tensors_of(self._name, y, backend, "result")[0]
+            ys, self._made = tensors_of(self._name, y, backend, "result")
+            return new, ys
 
         def run(
             first: Natives, rows: Natives
@@ -176,7 +177,7 @@ class _Steps:
             counts = Counts(self._name, backend)  # of nothing: no draws come to here
             return self._run(first, rows, count, reverse, unroll, counts)
 
-        loop = engine_calls.Loop(carry.first, self._tensors, count, step, run)
+        loop = engine_calls.Loop(carry.first, self._tensors, count, step, run, reverse)
         found = engine_calls.record(backend, loop)
         return None if found is None else (carry.tree(found[0]), self._stacked(found[1]))
 
