@@ -108,3 +108,23 @@ def test_the_kernels_of_openblas_are_told() -> None:
         check=True,
     )
     assert found.stdout.strip() == "Nehalem"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "avx512", "better"),
+    [
+        ("Haswell", True, "SkylakeX"),
+        ("Zen", True, "SkylakeX"),
+        ("Haswell", False, ""),
+        ("SkylakeX", True, ""),
+        ("Cooperlake", True, ""),
+        ("", True, ""),
+    ],
+)
+def test_kernels_that_leave_half_of_the_processor_idle_are_noticed(
+    monkeypatch: pytest.MonkeyPatch, kernels: str, avx512: bool, better: str
+) -> None:
+    umath = np._core._multiarray_umath  # type: ignore[attr-defined]  # where the features are
+    monkeypatch.setattr(umath, "__cpu_features__", {"AVX512_SKX": avx512})
+    monkeypatch.setattr(blas, "kernels", lambda: kernels)
+    assert blas.faster_kernels() == better

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import ember_ml as em
+from ember_ml.backend.numpy import blas
 from ember_ml.bench import Record, Run, catalog, load_run, running, save_run, timing, worker
 from ember_ml.bench.catalog import Benchmark, Setting
 from ember_ml.bench.suites import engines, imports
@@ -220,6 +222,30 @@ def test_engines_and_names_narrow_the_plan() -> None:
         running.plan((), ("tensorflow",))
     with pytest.raises(UnknownKeyError, match="no group is called 'speed'; there are: iter, load"):
         running.plan(("storage",), (), ("speed",))
+
+
+def test_a_group_with_variables_has_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(blas, "faster_kernels", lambda: "SkylakeX")
+    tasks, _ = running.plan(("autodiff",), ("numpy", "torch"))
+    assert [(one.backend, one.groups, one.variables) for one in tasks] == [
+        ("numpy", ("mlp", "tiny mlp"), {}),
+        ("numpy", ("mlp with AVX-512",), {"OPENBLAS_CORETYPE": "SkylakeX"}),
+        ("torch", ("mlp", "tiny mlp"), {}),
+    ]
+    assert tasks[1].title == "autodiff on numpy OPENBLAS_CORETYPE=SkylakeX"
+    say = "import json, os; print(json.dumps({'record': {**GIVEN, 'notes': os.environ['FOUND']}}))"
+    given = Record("overhead", "ops", "add", "numpy", ours=1.0, raw=1.0).to_json()
+    task = fake_worker(tmp_path, monkeypatch, say.replace("GIVEN", repr(given)))
+    task = dataclasses.replace(task, variables={"FOUND": "it is here"})
+    ((_, records),) = running.run_tasks([task])
+    assert records[0].notes == "it is here"
+    # Where OpenBLAS has chosen well there is nothing to measure, and nothing is missing.
+    monkeypatch.setattr(blas, "faster_kernels", lambda: "")
+    tasks, absent = running.plan(("autodiff",), ("numpy",))
+    assert [one.groups for one in tasks] == [("mlp", "tiny mlp")]
+    assert absent == []
 
 
 def test_bytecode_is_written_where_imports_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,9 @@ class Benchmark:
     backends: Sequence[str] = ENGINES  # empty where no engine is chosen
     # Groups that only some engines have: the others are not a gap.
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # Groups that need variables of the environment, and hence a process of their own; a group that
+    # has none to set has nothing to measure on this machine.
+    variables: Mapping[str, Callable[[], Mapping[str, str]]] = field(default_factory=dict)
 
     def groups_of(self, backend: str) -> list[str]:
         """The groups that an engine has."""

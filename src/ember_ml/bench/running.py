@@ -9,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import ember_ml as em
@@ -51,11 +51,13 @@ class Task:
     benchmark: str
     backend: str
     groups: tuple[str, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)  # beyond what all workers have
 
     @property
     def title(self) -> str:
         """For people."""
-        return f"{self.benchmark} on {self.backend}" if self.backend else self.benchmark
+        where = f"{self.benchmark} on {self.backend}" if self.backend else self.benchmark
+        return " ".join((where, *(f"{name}={value}" for name, value in self.variables.items())))
 
 
 def plan(
@@ -90,8 +92,8 @@ def plan(
             groups = _groups(one, name, only)
             if name and name not in installed:
                 missing.add(name)
-            elif groups:
-                tasks.append(Task(one.name, name, groups))
+            else:
+                tasks += _tasks(one, name, groups)
     # One row for an engine, not one for each benchmark that would have used it.
     absent = [
         Record("engines", "installed", name, name, left_out=f"pip install 'ember-ml[{name}]'")
@@ -103,6 +105,15 @@ def plan(
 
 def _groups(one: Benchmark, backend: str, only: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in one.groups_of(backend) if not only or name in only)
+
+
+def _tasks(one: Benchmark, backend: str, groups: Sequence[str]) -> Iterator[Task]:
+    """A process for the groups, and one for each that needs an environment of its own."""
+    if plain := tuple(name for name in groups if name not in one.variables):
+        yield Task(one.name, backend, plain)
+    for name in groups:
+        if name in one.variables and (variables := one.variables[name]()):
+            yield Task(one.name, backend, (name,), variables)
 
 
 def run(
@@ -157,7 +168,7 @@ def _run_one(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=environment(task.backend),
+            env={**environment(task.backend), **task.variables},
             # A group of its own: what a benchmark starts ends with it.
             start_new_session=os.name == "posix",
         )

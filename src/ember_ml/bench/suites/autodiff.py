@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from ember_ml.backend.numpy import blas
 from ember_ml.bench.catalog import Benchmark, Setting
 from ember_ml.bench.suites.engines import peers
 from ember_ml.bench.timing import Measure, Program, finish
@@ -206,8 +207,8 @@ RAW = {
 }
 
 
-def steps(setting: Setting, name: str) -> Iterator[Measure]:
-    """A step of a network."""
+def steps(setting: Setting, name: str, more: str = "") -> Iterator[Measure]:
+    """A step of a network; `more` ends the names of its measures."""
     backend = setting.backend
     given = network(name)
     theirs, mine = raw(backend, *given), ours(backend, *given)
@@ -218,11 +219,21 @@ def steps(setting: Setting, name: str) -> Iterator[Measure]:
     sides, batch = SIZES[name]
     about = f"{'-'.join(map(str, sides))}, batch {batch}"
     notes = "; ".join(one for one in (about, notes) if one)
-    yield Measure(f"{name} step", theirs, mine, limit, RAW[backend], others, 25, notes=notes)
+    yield Measure(f"{name} step{more}", theirs, mine, limit, RAW[backend], others, 25, notes=notes)
     for library, other in others.items() if name == "mlp" else ():
         limit = 1 / FASTER_THAN_AUTOGRAD
         floor = {"products alone": products_alone(*given)}
-        yield Measure(f"{name} step, {library}", other, mine, limit, library, floor, notes=about)
+        title = f"{name} step, {library}{more}"
+        yield Measure(title, other, mine, limit, library, floor, notes=about)
+
+
+AVX512 = "mlp with AVX-512"
+
+
+def better_kernels() -> Mapping[str, str]:
+    """What makes OpenBLAS take all of the processor, where it does not by itself."""
+    better = blas.faster_kernels()
+    return {"OPENBLAS_CORETYPE": better} if better else {}
 
 
 BENCHMARK = Benchmark(
@@ -231,5 +242,8 @@ BENCHMARK = Benchmark(
     {
         "mlp": lambda setting: steps(setting, "mlp"),
         "tiny mlp": lambda setting: steps(setting, "tiny mlp"),
+        AVX512: lambda setting: steps(setting, "mlp", ", AVX-512"),
     },
+    only={AVX512: ("numpy",)},
+    variables={AVX512: better_kernels},
 )
