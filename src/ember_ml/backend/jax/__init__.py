@@ -111,7 +111,8 @@ class JaxBackend(Backend):
                 f"JAX shares host memory that is {aligned.ALIGNMENT}-byte aligned and has no gaps, "
                 f"not this array of shape {array.shape} and strides {array.strides}; let it copy"
             )
-        if here and array.nbytes >= _COPIED_BY_JAX:
+        if here:
+            # jnp.array would compile a program for each shape and dtype.
             return hosting.take(aligned.copy(array, _COPIED_BY_JAX), device)
         return jnp.array(array, device=self._elsewhere(spec.device))
 
