@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from ember_ml import dtypes
 from ember_ml.backend.contract import Spec
 from ember_ml.ops import elementwise as el
-from ember_ml.ops import indexing, manipulation, searching, special
+from ember_ml.ops import indexing, manipulation, reduction, searching, special
 from ember_ml.ops.random.arrays import ArraySource, Shape
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill
@@ -85,13 +87,8 @@ def _gamma(source: ArraySource, alpha: Tensor, shape: Shape, spec: Spec) -> tupl
 def poisson(source: ArraySource, rate: Tensor, shape: Shape, spec: Spec) -> Tensor:
     """Poisson counts as floating numbers: few by their probabilities, many by Hörmann's PTRS."""
     few = el.minimum(rate, _FEW)
-    term = el.exp(el.negative(few))
-    level, total = source.fine(shape, spec), term
-    count = convert.cast(el.greater(level, total), spec.dtype)
-    for k in range(1, _TERMS):
-        term = el.multiply(term, el.divide(few, float(k)))
-        total = el.add(total, term)
-        count = el.add(count, convert.cast(el.greater(level, total), spec.dtype))
+    ratios = el.divide(few, _steps(shape, spec))
+    count = _few(source.fine(shape, spec), el.exp(el.negative(few)), ratios)
 
     mu = el.maximum(rate, _FEW)
     b = el.add(el.multiply(el.sqrt(mu), 2.53), 0.931)
@@ -120,17 +117,13 @@ def binomial(source: ArraySource, n: Tensor, p: Tensor, shape: Shape, spec: Spec
     expected = el.multiply(n, p)
     is_few = el.less(expected, _FEW)
 
-    odds = el.divide(p, q)
-    # Of the others it is not asked, and would be zero.
-    term = el.exp(el.multiply(n, el.log1p(el.negative(p))))
-    level, total = source.fine(shape, spec), term
-    count = convert.cast(el.greater(level, total), spec.dtype)
-    for k in range(1, _TERMS):
-        ratio = el.multiply(el.divide(el.maximum(el.subtract(n, k - 1.0), 0.0), float(k)), odds)
-        term = el.multiply(term, ratio)
-        total = el.add(total, term)
-        count = el.add(count, convert.cast(el.greater(level, total), spec.dtype))
-    count = el.minimum(count, n)
+    # Of the others it is not asked, and would overflow.
+    n_few = searching.where(is_few, n, 0.0)
+    steps = _steps(shape, spec)
+    left_over = el.maximum(el.subtract(n_few, el.subtract(steps, 1.0)), 0.0)
+    ratios = el.multiply(el.divide(left_over, steps), el.divide(p, q))
+    none = el.exp(el.multiply(n_few, el.log1p(el.negative(p))))
+    count = el.minimum(_few(source.fine(shape, spec), none, ratios), n)
 
     # Where few are expected, some parameters for which the steps below are defined.
     n_many = searching.where(is_few, 100.0, n)
@@ -156,6 +149,25 @@ def binomial(source: ArraySource, n: Tensor, p: Tensor, shape: Shape, spec: Spec
     many = _first(el.logical_or(el.logical_and(inside, _at_once(us, v, quick)), slow), known)
     found = searching.where(is_few, count, many)
     return searching.where(flips, el.subtract(n, found), found)
+
+
+def _steps(shape: Shape, spec: Spec) -> Tensor:
+    """1, 2, 3 and so on along a first axis, before those of the numbers that are drawn."""
+    numbers = np.arange(1, _TERMS, dtype=spec.dtype.numpy).reshape(-1, *(1,) * len(shape))
+    return fill(spec.backend.from_numpy(numbers, spec, copy=True), spec)
+
+
+def _few(level: Tensor, none: Tensor, ratios: Tensor) -> Tensor:
+    """The count at a level between 0 and 1: how many sums of the first probabilities lie below.
+
+    `none` is the probability of no event, and `ratios` are those of each count to the one before.
+    """
+    terms = el.multiply(none, reduction.cumulative_prod(ratios, axis=0))
+    sums = el.add(none, reduction.cumulative_sum(terms, axis=0))
+    below = reduction.sum(el.greater(level, sums), axis=0)
+    return convert.cast(
+        el.add(below, convert.cast(el.greater(level, none), below.dtype)), level.dtype
+    )
 
 
 def _trial(source: ArraySource, shape: Shape, spec: Spec) -> tuple[Tensor, Tensor, Tensor]:
