@@ -159,6 +159,28 @@ def test_own_tensors_are_written(backend: str) -> None:
     assert x.tolist() == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("count", [3, 5000])
+def test_own_tensors_of_arrays_are_written(backend: str, count: int) -> None:
+    """What a compiled function makes of NumPy's arrays is its own, small or large."""
+    values = np.arange(count, dtype=np.float64)
+
+    def function(x: Tensor) -> Tensor:
+        y = ops.asarray(values, copy=True)
+        y[1:] = x[1:]
+        return y
+
+    step = em.jit(function)
+    for given in (1.0, 2.0):
+        full = ops.full((count,), given, dtype="float64")
+        if backend == "torch":  # where arrays keep their values in a trace, and can be read there
+            with pytest.raises(TraceError, match=r"\.copy\(\)"):
+                step(full)
+            continue
+        found = step(full)
+        assert found.tolist() == [0.0] + [given] * (count - 1)
+    assert values.tolist() == list(range(count))
+
+
 def test_state_after_an_error_can_be_used(compiled: str) -> None:
     w = ops.ones(2)
 

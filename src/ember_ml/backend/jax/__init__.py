@@ -111,10 +111,12 @@ class JaxBackend(Backend):
                 f"JAX shares host memory that is {aligned.ALIGNMENT}-byte aligned and has no gaps, "
                 f"not this array of shape {array.shape} and strides {array.strides}; let it copy"
             )
-        if here:
+        if here and not hosting.within_trace():
             # jnp.array would compile a program for each shape and dtype.
             return hosting.take(aligned.copy(array, _COPIED_BY_JAX), device)
-        return jnp.array(array, device=self._elsewhere(spec.device))
+        # What is made within a trace is a value of it: then it may be written to there.
+        mine = array.copy() if here else array
+        return jnp.array(mine, device=self._elsewhere(spec.device))
 
     def to_numpy(self, native: NativeArray, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return hosting.to_numpy(native, copy)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src import core  # no public name tells whether a trace is under way
 from jax.core import Tracer
 from jax.sharding import SingleDeviceSharding
 
@@ -18,7 +19,12 @@ from ember_ml.backend.contract import NativeArray
 from ember_ml.backend.jax import ranks
 from ember_ml.errors import CopyError, TraceError
 
-__all__ = ["share", "take", "to_numpy"]
+__all__ = ["share", "take", "to_numpy", "within_trace"]
+
+
+def within_trace() -> bool:
+    """True while JAX traces a function in this thread, for a program or for gradients."""
+    return not core.trace_state_clean()
 
 
 def share(array: np.ndarray[Any, Any], device: Any) -> NativeArray | None:
