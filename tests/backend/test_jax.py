@@ -30,6 +30,7 @@ from ember_ml.tensor import Tensor
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
+hosting = pytest.importorskip("ember_ml.backend.jax.hosting")
 
 NAMES = [d.name for d in dtypes.ALL]
 
@@ -474,3 +475,60 @@ def test_small_products_keep_what_is_not_finite() -> None:
 def test_small_products_that_do_not_fit(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     with pytest.raises(ShapeError, match="matmul"):
         ops.matmul(ops.ones(shapes[0]), ops.ones(shapes[1]))
+
+
+@pytest.mark.parametrize("shortcut", [True, False])
+def test_arrays_of_numpy_are_as_jax_makes_them_and_compile_nothing(
+    monkeypatch: pytest.MonkeyPatch, shortcut: bool
+) -> None:
+    if not shortcut:
+        monkeypatch.setattr(hosting, "_PUT", None)
+    else:
+        assert hosting._PUT is not None
+    compiled: list[str] = []
+
+    def note(event: str, duration: float, **_: Any) -> None:
+        compiled.append(event)
+
+    given = [
+        np.ones(shape, dtypes.to_dtype(name).numpy)
+        for name in NAMES
+        for shape in [(), (0,), (3,), (2, 0, 3), (5, 7 + shortcut), (9, 600)]
+    ]
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        made = [ops.asarray(array, copy=True).native for array in given]
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    assert not compiled
+    for array, native in zip(given, made, strict=True):
+        theirs = jnp.array(array)
+        assert type(native) is type(theirs)
+        assert (
+            (native.dtype, native.shape)
+            == (theirs.dtype, theirs.shape)
+            == (array.dtype, array.shape)
+        )
+        assert native.committed == theirs.committed
+        assert native.sharding == theirs.sharding
+        array += np.ones((), array.dtype)  # not its memory
+        assert np.asarray(native).tolist() == np.ones(array.shape, array.dtype).tolist()
+
+
+def test_arrays_of_numpy_need_no_program_of_their_own() -> None:
+    traces = 0
+
+    @jax.jit
+    def program(x: Any) -> Any:
+        nonlocal traces
+        traces += 1
+        return x + 1
+
+    for x in (
+        jnp.ones(3),
+        ops.asarray(np.ones(3)).native,
+        ops.asarray([1.0, 1.0, 1.0], dtype="float64").native,
+    ):
+        program(x)
+    assert traces == 1
+    assert program._cache_size() == 1

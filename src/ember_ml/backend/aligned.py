@@ -1,14 +1,15 @@
 """Host memory at 64-byte addresses, which JAX takes as it is; NumPy's own seldom lies there.
 
 Finding such an address costs one to two microseconds. Below `THRESHOLD` bytes, where that would be
-felt, memory is NumPy's own and JAX copies it. In microseconds, on one core:
+felt, memory is NumPy's own and JAX copies it. In microseconds, on one core; the last two columns
+on another, of half the speed:
 
     bytes    np.full aligned   array.copy() aligned   into JAX: jnp.array  as it is
-    16           0.8     1.7            0.2     1.6                    19        15
-    64 KB        3.1     4.0            1.9     3.5                    32        15
-    256 KB       9.1    10.0            6.6     8.1                    88        15
-    1 MB          33      34             42      47                   230        15
-    64 MB     11,400  11,000         17,600  16,000               119,000        15
+    16           0.8     1.7            0.2     1.6                    70        14
+    64 KB        3.1     4.0            1.9     3.5                    70        12
+    256 KB       9.1    10.0            6.6     8.1                    62        15
+    1 MB          33      34             42      47                   250        16
+    64 MB     11,400  11,000         17,600  16,000                57,000         9
 """
 
 from __future__ import annotations
