@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src import core  # no public name tells whether a trace is under way
-from jax.core import Tracer
+from jax.core import ShapedArray, Tracer
 from jax.sharding import SingleDeviceSharding
 from jaxlib import xla_client
 
@@ -68,7 +68,7 @@ _PUT: Final[Any] = getattr(xla_client, "batched_device_put", None)
 
 @lru_cache(1024)
 def _aval(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    return jax.core.ShapedArray(shape, dtype)
+    return ShapedArray(shape, dtype)
 
 
 @cache
