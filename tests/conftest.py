@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ import ember_ml as em
 from ember_ml import compiled
 from ember_ml.backend import selection
 
+# What a shell starts in the background ignores Ctrl-C, and so would all that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 if compiled.stale():
     pytest.exit(f"compiled from older sources: {', '.join(compiled.stale())}; run `make build`", 4)
 
