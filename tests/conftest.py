@@ -23,7 +23,7 @@ if compiled.stale():
 
 BACKENDS = ("numpy", "torch", "jax", "mlx")
 # JAX keeps every program that it compiles, and these tests make tens of thousands of small ones.
-TESTS_BETWEEN_CLEARINGS = 2000
+TESTS_BETWEEN_CLEARINGS = 1000
 _tests_run = 0
 
 
