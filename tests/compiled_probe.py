@@ -8,6 +8,7 @@ import pickle
 import sys
 import traceback
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -71,10 +72,56 @@ def looks() -> dict[str, Any]:
             for name, f in functions.items()
             if inspect.isroutine(f)
         },
+        "others": {
+            # The annotations of a compiled class are known to type checkers alone.
+            f"{module.__name__}.{name}": [
+                list(inspect.signature(f).parameters) if isinstance(f, type) else signature(f),
+                f.__doc__,
+                type(f).__name__,
+            ]
+            for module in (em.tree, em.autodiff)
+            for name in module.__all__
+            if callable(f := getattr(module, name)) and f is not Any
+        },
         "mro": [c.__name__ for c in Tensor.__mro__],
         "repr": [repr(Tensor), Tensor.__module__, Tensor.__qualname__],
         "dict": hasattr(ops.ones(1), "__dict__"),
     }
+
+
+def trees() -> list[Any]:
+    """What a structure is to those who hold one."""
+    given = {"b": [1, (2, None)], "a": OrderedDict(x=3)}
+    leaves, structure = em.tree.flatten(given)
+    back = pickle.loads(pickle.dumps(structure))
+    other = em.tree.structure({"b": [1, [2, None]], "a": OrderedDict(x=3)})
+    return [
+        leaves,
+        repr(structure),
+        em.tree.unflatten(back, leaves) == given,
+        [back == structure, hash(back) == hash(structure), other == structure, structure == 3],
+        pickle.loads(pickle.dumps(em.tree.LEAF)) is em.tree.LEAF,
+        em.tree.difference(structure, other),
+        copy.deepcopy(structure) == structure,
+    ]
+
+
+def wrong_calls(x: Tensor) -> list[Callable[[], Any]]:
+    """Derivatives that cannot be taken."""
+    whole = x.astype("int64")
+    return [
+        lambda: em.grad(ops.sum)(whole),
+        lambda: em.grad(ops.sum)("a"),
+        lambda: em.grad(lambda x: x)(x),
+        lambda: em.grad(lambda x: "a")(x),
+        lambda: em.grad(lambda x: ops.sum(ops.ones(2)))(x),
+        lambda: em.grad(ops.sum, argnums=3)(x),
+        lambda: em.grad(ops.sum, argnums="a")(x),
+        lambda: em.value_and_grad(ops.sum, has_aux=True)(x),
+        lambda: em.grad(lambda x: 1 / 0)(x),
+        lambda: em.vjp(ops.sin, x)[1](ops.ones(4)),
+        lambda: em.tree.unflatten(em.tree.structure([1]), [1, 2]),
+    ]
 
 
 def is_freed(make: Callable[[], Any]) -> bool:
@@ -140,6 +187,9 @@ def behaviour() -> dict[str, Any]:
     return {
         "subclass": [mine + 1, (1 + mine).tolist(), mine.double().tolist(), type(mine).__name__],
         "freed": [is_freed(lambda: [x * 1]), is_freed(lambda: cycle(x)), is_freed(lambda: [x[1:]])],
+        "trees": trees(),
+        # Without their frames: comprehensions have some of their own where they are not compiled.
+        "wrong calls": [error_of(call) | {"frames": None} for call in wrong_calls(x)],
         "gradients": [type(leaf).__name__, type(leaf * 2).__name__, leaf.grad.tolist()],
         "no gradients": type(leaf.requires_grad_(False)).__name__,
         "pickle": [back.tolist(), back.backend, str(back.dtype), type(back).__name__],

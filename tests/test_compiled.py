@@ -21,9 +21,12 @@ from typing import Any
 import pytest
 
 from ember_ml import compiled, ops
+from ember_ml.autodiff.calls import Call, Outcome
 from ember_ml.autodiff.nodes import Node, Part, Rule, alias, leaf
+from ember_ml.autodiff.runs import Run
 from ember_ml.backend.spec import Settled
 from ember_ml.cli import status
+from ember_ml.structure import Structure, apart, together
 from ember_ml.tensor.cell import fill, fill_grad
 
 ROOT = Path(__file__).parents[1]
@@ -98,7 +101,7 @@ class TestBothForms:
         for what, found in pure[backend].items():
             assert native[backend][what] == found, what
 
-    @pytest.mark.parametrize("what", ["names", "mro", "repr", "dict", "ops"])
+    @pytest.mark.parametrize("what", ["names", "mro", "repr", "dict", "ops", "others"])
     def test_they_look_alike(self, forms: Any, what: str) -> None:
         native, pure = forms
         assert native[what] == pure[what]
@@ -243,9 +246,16 @@ class TestHook:
             self.initialized(hook())
 
 
+def ran(call: Call) -> None:
+    with Run(call):
+        pass
+
+
 def test_objects_of_the_core_free_what_they_were_given() -> None:
     spec = ops.zeros(2)._spec
     held = [object()]
+    x = ops.ones(2)
+    two = apart((0, 0))[1]
     makers: list[Callable[[], object]] = [
         lambda: Settled(held.pop, spec),
         lambda: Rule("op", (held,), held, True, True, (held,)),
@@ -255,6 +265,12 @@ def test_objects_of_the_core_free_what_they_were_given() -> None:
         lambda: leaf(held, spec),
         lambda: fill(held, spec),
         lambda: fill_grad(held, spec),
+        lambda: Structure(list, held, (), (held,)),
+        lambda: apart([held, (held,)]),
+        lambda: together(two, [held, held]),
+        lambda: Call("vjp", held.append, 0, (x, held), {"a": held}),
+        lambda: ran(Call("vjp", held.append, 0, (x, held), {})),
+        lambda: Outcome().natives([held, x], x._spec.backend),
     ]
     for make in makers:
         make()

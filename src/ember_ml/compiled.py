@@ -30,7 +30,9 @@ __all__ = ["MODULES", "PURE", "is_compiled", "modules", "mypyc_attr", "show_sour
 
 # In the order in which they build on each other.
 MODULES: Final = (
+    "ember_ml.structure",
     "ember_ml.backend.pairs",
+    "ember_ml.backend.writes",
     "ember_ml.backend.spec",
     "ember_ml.tensor.cell",
     "ember_ml.autodiff.nodes",
@@ -39,8 +41,14 @@ MODULES: Final = (
     "ember_ml.tensor.homes",
     "ember_ml.tensor.views",
     "ember_ml.autodiff.walk",
+    "ember_ml.backend.numpy.products",
+    "ember_ml.backend.numpy.losses",
     "ember_ml.autodiff.rules.quick",
     "ember_ml.ops.loss_rows",
+    "ember_ml.autodiff.backward",
+    "ember_ml.autodiff.calls",
+    "ember_ml.autodiff.runs",
+    "ember_ml.autodiff.pulling",
     "ember_ml.backend.mlx.summation",
 )
 # Set before the first import of ember_ml; what is imported stays as it is.

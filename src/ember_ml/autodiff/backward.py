@@ -4,6 +4,8 @@ The walk goes from the latest node to the earlier ones, which a heap of their or
 looking at the graph first. It has two ways. Mostly its gradients are native arrays, and rules that
 can (rules/quick.py) run over kernels; others get tensors that record nothing. Where the walk is
 itself to be differentiated, gradients are tensors, connected to the graph.
+
+This is a file of the compiled core: see ember_ml/compiled.py.
 """
 
 from __future__ import annotations
@@ -20,18 +22,21 @@ from ember_ml.autodiff.pulls import parts, require_unchanged
 from ember_ml.autodiff.walk import walk
 from ember_ml.backend import pairs, writes
 from ember_ml.backend.gradients import FREED
-from ember_ml.backend.numpy.kernels import quiet
+from ember_ml.backend.numpy.kernels import hush, unhush
 from ember_ml.errors import GradientError
 from ember_ml.ops.dispatch import binary
 from ember_ml.tensor.core import Tensor
 
 __all__ = ["leaves_of", "pull_back", "reaches_beyond", "settle"]
 
+# Constants, which compiled code holds at hand.
 _WRITES: Final = writes.STATE
+_HUSH: Final[Any] = hush
+_UNHUSH: Final[Any] = unhush
 
 
 def pull_back(
-    seeds: Mapping[Node, Tensor],
+    seeds: Any,
     wanted: Iterable[Node] | None = None,
     *,
     retain: bool = False,
@@ -54,15 +59,13 @@ def pull_back(
                 return _walk(seeds, targets, since)
             with tape.set_grad_enabled(True):
                 return _walk(seeds, targets, since)
-    found: dict[Node, Tensor] = _walk_quietly(seeds, targets, retain, since)
+    # Slopes at edges are infinite or NaN, and NumPy would warn.
+    token = _HUSH()
+    try:
+        found: dict[Node, Tensor] = walk(seeds, targets, retain, since)
+    finally:
+        _UNHUSH(token)
     return found
-
-
-# --- Over native arrays -----------------------------------------------------------------------
-
-
-# Slopes at edges are infinite or NaN, and NumPy would warn.
-_walk_quietly: Final = quiet(walk)
 
 
 # --- Over tensors -----------------------------------------------------------------------------

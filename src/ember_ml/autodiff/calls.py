@@ -1,4 +1,7 @@
-"""A call that is to be differentiated: its arguments apart, and what came of it together again."""
+"""A call that is to be differentiated: its arguments apart, and what came of it together again.
+
+This is a file of the compiled core: see ember_ml/compiled.py.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,19 @@ from ember_ml.backend.contract import Backend, Spec
 from ember_ml.backend.gradients import NESTING
 from ember_ml.errors import BackendMismatchError, DomainError, DTypeError, GradientError, ShapeError
 from ember_ml.ops import dispatch
+from ember_ml.structure import LEAF, Structure, apart, together
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.tensor.roles import PARAMETER
-from ember_ml.tree import LEAF, Structure
+
+# isort: split
+from ember_ml.tensor.cell import Cell  # after core, which sets `blank`
 
 __all__ = ["Call", "Outcome", "fitted", "require_unit", "unused"]
 
+# Constants, which compiled code holds at hand.
+_PLAIN: Final[Any] = Tensor
+_GRAD: Final[Any] = GradTensor
 _NUMBERS: Final = (bool, int, float, complex)
 _GRADIENTS: Final = frozenset(("grad", "value_and_grad"))
 _INEXACT: Final = frozenset(("real floating", "complex floating"))
@@ -62,7 +71,7 @@ class Call:
             chosen = tuple([args[i] for i in self.places])
             if single:
                 (chosen,) = chosen
-        found, self.structure = tree.flatten(chosen)
+        found, self.structure = apart(chosen)
         # True where an input needs gradients by itself: then so does what comes of the call.
         self.connected = False
         # True where all inputs are parameters: they are leaves already, and the function gets the
@@ -70,12 +79,12 @@ class Call:
         self.owned = False
         home: Backend | None = None
         for leaf in found:
-            kind = type(leaf)
-            if kind is not Tensor:
-                if kind is not GradTensor:
+            if type(leaf) is not _PLAIN:
+                if type(leaf) is not _GRAD:
                     break
                 self.connected = True
-            spec = leaf._spec
+            cell: Cell = leaf
+            spec = cell._spec
             if spec.backend is not home:
                 if home is not None:
                     break
@@ -124,7 +133,7 @@ class Call:
         """What the function gives for these tensors in place of its own."""
         if self.owned:
             return self._function(*self._args, **self._kwargs)
-        chosen = tree.unflatten(self.structure, tensors)
+        chosen = together(self.structure, tensors)
         args = self._args
         if self.place is not None:
             if len(args) == 1:
@@ -137,7 +146,7 @@ class Call:
 
     def tree(self, leaves: Sequence[Any]) -> Any:
         """Something for each tensor, in the shape of the arguments."""
-        return tree.unflatten(self.structure, leaves)
+        return together(self.structure, leaves)
 
     def loss(self, result: Any, has_aux: bool) -> tuple[Tensor, Any]:
         """A result as the number to be differentiated and what else came."""
@@ -178,7 +187,7 @@ class Call:
 
     def results(self, result: Any, *, real: bool = False) -> tuple[list[Tensor], Structure]:
         """A result as tensors of floats, and the tree of them."""
-        found, structure = tree.flatten(result)
+        found, structure = apart(result)
         tensors = []
         for place, leaf in enumerate(found):
             x = leaf if isinstance(leaf, Tensor) else convert.to_tensor(leaf, self.backend)
@@ -223,7 +232,7 @@ def fitted(
     name: str, what: str, given: Any, structure: Structure, like: Sequence[Tensor]
 ) -> list[Tensor]:
     """A tree of tensors that is to be like others in structure, shape and dtype."""
-    found, second = tree.flatten(given)
+    found, second = apart(given)
     if second != structure:
         tree.require_same(structure, second, name, ("the function", what))
     made = []
@@ -288,7 +297,7 @@ class Outcome:
 
     def natives(self, result: Any, backend: Backend) -> list[Any]:
         """The arrays of one backend in a tree; the rest is remembered."""
-        self._leaves, self._structure = tree.flatten(result)
+        self._leaves, self._structure = apart(result)
         self._specs = []
         found = []
         for leaf in self._leaves:
@@ -315,4 +324,4 @@ class Outcome:
                 leaves.append(next(given))
             else:
                 leaves.append(fill(next(given), spec))
-        return tree.unflatten(self._structure, leaves)
+        return together(self._structure, leaves)

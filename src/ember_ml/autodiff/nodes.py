@@ -125,7 +125,17 @@ LEAVES: Final = _Leaves()
 class Node:
     """One op that was run on tensors that need gradients."""
 
-    __slots__ = ("facts", "family", "grad", "keeps", "kept", "order", "parents", "rule")
+    __slots__ = (
+        "facts",
+        "family",
+        "grad",
+        "keeps",
+        "kept",
+        "order",
+        "parents",
+        "rule",
+        "writes",
+    )
     # The gradient, of a Leaf or of one that keeps it; and the views of the tensor, once there are
     # some.
     grad: Any
@@ -147,7 +157,9 @@ class Node:
         # What the rule wants to see of the operands: native arrays, or shapes where it needs no
         # values.
         self.kept = kept
-        self.facts: tuple[Any, ...] = (specs, options, out, result, _WRITES.serial)
+        self.facts: tuple[Any, ...] = (specs, options, out, result)
+        # How many writes there had been.
+        self.writes: int = _WRITES.serial
         # True where the result keeps its gradient, by `retain_grad`.
         self.keeps = False
 
@@ -170,11 +182,6 @@ class Node:
     def result(self) -> Any:
         """The spec of the result; a tuple of specs where there are several."""
         return self.facts[3]
-
-    @property
-    def writes(self) -> Any:
-        """How many writes there had been."""
-        return self.facts[4]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

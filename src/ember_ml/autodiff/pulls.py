@@ -73,7 +73,7 @@ def parts(
 
 def _arguments(node: Node, create: bool) -> list[Any]:
     """Result, operands and options as a rule over ops takes them."""
-    specs, options, out, result, _ = node.facts
+    specs, options, out, result = node.facts
     args: list[Any] = [None]
     if type(result) is tuple:
         args[0] = [_one_of(node, place, create) for place in range(len(result))]

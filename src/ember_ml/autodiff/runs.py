@@ -1,4 +1,7 @@
-"""A function run where what it does is recorded, and gradients pulled back through the record."""
+"""A function run where what it does is recorded, and gradients pulled back through the record.
+
+This is a file of the compiled core: see ember_ml/compiled.py.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ember_ml import tree
-from ember_ml.autodiff import backward, tape
+from ember_ml.autodiff import backward, nodes, tape
 from ember_ml.autodiff.calls import Call, unused
 from ember_ml.backend.contract import NativeArray, Spec
 from ember_ml.backend.gradients import NESTING
@@ -52,7 +55,7 @@ class Run:
             elif backend.records or self.call.connected:
                 self.inputs = [alias(t) for t in tensors]
             else:
-                self.inputs = [tape.alias(t.native, t._spec) for t in tensors]
+                self.inputs = [nodes.alias(t.native, t._spec) for t in tensors]
         except BaseException:  # torch.func has no such names for the arrays that it wraps
             self.__exit__(None, None, None)
             raise

@@ -75,17 +75,16 @@ def walk(
             _gather(node, g, spec, pending, heap)
             continue
         parents = node.parents
-        if node.facts[4] != _WRITES.serial:
+        if node.writes != _WRITES.serial:
             require_unchanged(node)
         pulls = rule.quick
         if pulls is not None and spec.floating:
             bound = spec.bound
             rest = -1
-            place = 0
-            for pull in pulls:
+            for place in range(len(pulls)):  # by number, which is compiled to a count
                 parent = parents[place]
                 if parent is not None and parent.order >= first:
-                    part = pull(bound, g, node)
+                    part = pulls[place](bound, g, node)
                     if part is NotImplemented:
                         rest = place
                         break
@@ -110,7 +109,6 @@ def walk(
                             _wait(parent, part, spec, pending, heap)
                         else:
                             have[1] = bound.add(have[1], part)
-                place += 1  # noqa: SIM113 - enumerate costs more
         else:
             rest = 0
         if rest >= 0:

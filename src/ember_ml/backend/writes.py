@@ -3,6 +3,8 @@
 An engine whose arrays can be written, and that keeps no record of its own, tells of each write
 here. The memory of an array is known by the array that owns it, as torch knows it by its storage:
 a write to any part of it counts.
+
+This is a file of the compiled core: see ember_ml/compiled.py.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ __all__ = ["STATE", "changed", "note", "root"]
 
 _COUNT: Final = count(1)
 _LOCK: Final = Lock()
-_LAST: Final[dict[int, tuple[ref[Any], int]]] = {}
+# By the id of an array: a weak reference to it, and which write was the last.
+_LAST: Final[dict[int, tuple[Any, int]]] = {}
+# A constant, which compiled code holds at hand.
+_ARRAY: Final[Any] = np.ndarray
 
 
 class _State:
@@ -36,14 +41,14 @@ class _State:
 STATE: Final = _State()
 
 
-def note(array: np.ndarray[Any, Any]) -> None:
+def note(array: Any) -> None:
     """Tell that an array was written to."""
     if not STATE.watching:
         return
     root = _root(array)
     key = id(root)
 
-    def forget(dead: ref[Any]) -> None:
+    def forget(dead: Any) -> None:
         found = _LAST.get(key)
         if found is not None and found[0] is dead:
             del _LAST[key]
@@ -55,19 +60,19 @@ def note(array: np.ndarray[Any, Any]) -> None:
 
 def changed(array: Any, since: int) -> bool:
     """True where the memory of an array was written to after `since`."""
-    if type(array) is not np.ndarray:
+    if type(array) is not _ARRAY:
         return False
     found = _LAST.get(id(_root(array)))
     return found is not None and found[1] > since
 
 
-def root(array: Any) -> np.ndarray[Any, Any] | None:
+def root(array: Any) -> Any:
     """The array that owns the memory of an array; None for what cannot be written in place."""
-    return _root(array) if type(array) is np.ndarray else None
+    return _root(array) if type(array) is _ARRAY else None
 
 
-def _root(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _root(array: Any) -> Any:
     base = array.base
-    while isinstance(base, np.ndarray):
+    while isinstance(base, _ARRAY):
         array, base = base, base.base
     return array

@@ -344,17 +344,17 @@ def _pull(
 ) -> list[Tensor | None]:
     moved: _Moved = operands[-1]
     node: Node = moved.node()
-    specs, _, _, result, serial = node.facts
+    specs, _, _, result = node.facts
     kept = tuple([_fetched(value) for value in moved.kept])
     out = moved.out
     out = tuple(map(_fetched, out)) if type(result) is tuple else _fetched(out)
-    facts = (specs, moved.options, out, result, serial)
+    facts = (specs, moved.options, out, result)
     if create:
         # The walk itself will be differentiated: from now on the values are at hand.
         node.rule, node.kept, node.facts = moved.rule, kept, facts
         whole = node
     else:
-        whole = Node(moved.rule, node.parents, kept, *facts[:4])
+        whole = Node(moved.rule, node.parents, kept, *facts)
     parts = pulls.parts(whole, moved.rule, g, list(needs), create)
     if not create:
         backward.settle([part for _, part in parts])

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ember_ml import tree
 from ember_ml.autodiff.compiling import hooks
 from ember_ml.backend.contract import Backend
 from ember_ml.errors import TraceError
 from ember_ml.ops import dispatch
+from ember_ml.structure import NODES, node_of
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import GradTensor, Tensor
 
@@ -79,7 +79,7 @@ class Arguments:
             self.objects.append(node)
             key.append(kind)
         else:
-            how = tree._NODES.get(kind) or tree._node_of(kind)
+            how = NODES.get(kind) or node_of(kind)
             if how is None:
                 self.static(node)
                 return
@@ -160,7 +160,7 @@ def template(node: Any, count: _Counter | None = None, static: bool = False) -> 
     if kind is dict:
         below = tuple(template(child, count) for child in node.values())
         return Template(dict, tuple(node), below)
-    how = None if kind in _PLAIN else tree._NODES.get(kind) or tree._node_of(kind)
+    how = None if kind in _PLAIN else NODES.get(kind) or node_of(kind)
     if how is None:
         return Template(_STATIC, node)
     children, aux = how.flatten(node)
@@ -182,7 +182,7 @@ def build(made: Template, tensors: list[Any], objects: list[Any]) -> Any:
     if kind is _STATIC:
         return made.aux
     children = [build(child, tensors, objects) for child in made.children]
-    return tree._NODES[kind].unflatten(made.aux, children)
+    return NODES[kind].unflatten(made.aux, children)
 
 
 def named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
@@ -205,7 +205,7 @@ def _named(node: Any, path: str, found: list[str]) -> None:
         for key, child in node.items():
             _named(child, f"{path}[{key!r}]", found)
     elif hooks.of(kind) is None:
-        how = None if kind in _PLAIN else tree._NODES.get(kind)
+        how = None if kind in _PLAIN else NODES.get(kind)
         if how is not None:
             children, aux = how.flatten(node)
             for place, child in enumerate(children):

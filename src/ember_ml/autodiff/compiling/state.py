@@ -18,6 +18,7 @@ from ember_ml.autodiff.compiling import hooks
 from ember_ml.backend.contract import Backend, NativeArray, Spec
 from ember_ml.errors import GradientError, TraceError
 from ember_ml.ops.random.generator import Generator
+from ember_ml.structure import NODES, node_of
 from ember_ml.tensor import aliases, homes
 from ember_ml.tensor.core import GradTensor, Tensor, fill
 from ember_ml.tensor.storage import Storage, Window
@@ -214,7 +215,7 @@ class State:
                 self.key.append(kind)
                 self.gather(hook.get(node))
                 return
-            how = tree._NODES.get(kind) or tree._node_of(kind)
+            how = NODES.get(kind) or node_of(kind)
             if how is None:
                 self.key += (kind, node.hex() if kind is float else node)
                 return
@@ -293,7 +294,7 @@ def picture(node: Any, leaf: Callable[[Any], Any]) -> Picture:
         return Picture(kind, hook, (picture(hook.get(node), leaf),))
     if kind is dict:
         return Picture(dict, tuple(node), tuple([picture(child, leaf) for child in node.values()]))
-    how = tree._NODES.get(kind) or tree._node_of(kind)
+    how = NODES.get(kind) or node_of(kind)
     if how is None:
         return Picture(_LEAF, leaf=leaf(node))
     children, aux = how.flatten(node)
@@ -334,7 +335,7 @@ def put(live: Any, shown: Picture, value: Callable[[Any], Any]) -> Any:
         if len(before) != len(after) or any(a is not b for a, b in zip(before, after, strict=True)):
             shown.aux.put(live, new)
         return live
-    how = tree._NODES[kind]
+    how = NODES[kind]
     under = list(how.flatten(live)[0]) if same else []
     under += [None] * (len(shown.children) - len(under))
     parts = [put(a, child, value) for a, child in zip(under, shown.children, strict=False)]

@@ -25,7 +25,8 @@ from ember_ml.autodiff.rules import (  # noqa: F401
     products,
     reduction,
 )
-from ember_ml.backend.numpy.network import added_rows
+from ember_ml.backend.numpy import products as numpy_products
+from ember_ml.backend.numpy.products import added_rows, product
 
 __all__: list[str] = []
 
@@ -35,8 +36,8 @@ _MULTIPLY: Final[Any] = np.multiply
 _SIGN: Final[Any] = np.sign
 # Elements from which a comparison with zero is quicker than a sign.
 _LONG: Final = 2048
-_VDOT: Final[Any] = np.vdot
-_ROWS: Final[Any] = added_rows
+# NumPy's kernel for products of matrices: where it is the one, it is called without detours.
+_MATMUL: Final[Any] = numpy_products.matmul
 # Lengths may be such as vary in an exported graph, which compiled code would take for plain ints.
 _PROD: Final[Any] = prod
 
@@ -90,23 +91,29 @@ def _multiply2(xp: Any, g: Any, node: Node) -> Any:
 def _matmul1(xp: Any, g: Any, node: Node) -> Any:
     a, b = node.kept
     if len(a.shape) == 2 == len(b.shape):
-        return xp.matmul(g, xp.matrix_transpose(b))
+        matmul = xp.matmul
+        return product(g, b.T) if matmul is _MATMUL else matmul(g, xp.matrix_transpose(b))
     return NotImplemented
 
 
 def _matmul2(xp: Any, g: Any, node: Node) -> Any:
     a, b = node.kept
     if len(a.shape) == 2 == len(b.shape):
-        return xp.matmul(xp.matrix_transpose(a), g)
+        matmul = xp.matmul
+        return product(a.T, g) if matmul is _MATMUL else matmul(xp.matrix_transpose(a), g)
     return NotImplemented
 
 
 def _linear_x(xp: Any, g: Any, node: Node) -> Any:
-    return xp.matmul(g, node.kept[1])
+    weight = node.kept[1]
+    matmul = xp.matmul
+    return product(g, weight) if matmul is _MATMUL and g.ndim == 2 else matmul(g, weight)
 
 
 def _linear_weight(xp: Any, g: Any, node: Node) -> Any:
-    return xp.matmul(xp.matrix_transpose(_flat(xp, g)), _flat(xp, node.kept[0]))
+    rows, x = _flat(xp, g), _flat(xp, node.kept[0])
+    matmul = xp.matmul
+    return product(rows.T, x) if matmul is _MATMUL else matmul(xp.matrix_transpose(rows), x)
 
 
 def _linear_bias(xp: Any, g: Any, node: Node) -> Any:
@@ -116,7 +123,7 @@ def _linear_bias(xp: Any, g: Any, node: Node) -> Any:
 def _rows(xp: Any, g: Any) -> Any:
     """The sum over the first axis."""
     if type(g) is _ARRAY and g.ndim == 2 and g.dtype.char in "fd":
-        return _ROWS(g)
+        return added_rows(g)
     return xp.sum(g, axis=0, keepdims=False)
 
 
@@ -144,7 +151,8 @@ def _relu(xp: Any, g: Any, node: Node) -> Any:
     # the time of a sum; where it overflows, the choice is taken for nothing.
     y = node.facts[2]
     found = _MULTIPLY(g, _SIGN(y) if g.size < _LONG or g.dtype.char not in "fd" else y != 0)
-    return found if isfinite(_VDOT(found, found)) else NotImplemented
+    row = found.ravel("K")
+    return found if isfinite(row.dot(row)) else NotImplemented
 
 
 def _tanh(xp: Any, g: Any, node: Node) -> Any:

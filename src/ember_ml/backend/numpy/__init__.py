@@ -18,6 +18,7 @@ from ember_ml.backend.numpy import (
     losses,
     network,
     ordering,
+    products,
     random,
     scattering,
     signal,
@@ -85,7 +86,7 @@ class NumpyBackend(Backend):
     def kernel(self, name: str, dtype: DType) -> Kernel:
         found = super().kernel(name, dtype)
         if name == "matmul" and dtype in network.BLAS:
-            found = network.matmul
+            found = products.matmul
         elif name == "scaled_dot_product_attention":
             found = network.attending(found)
         noisy = name in kernels.NOISY or name in network.NOISY

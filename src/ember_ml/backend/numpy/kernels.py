@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextvars import Context
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from numpy._core import umath
 from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.errors import DomainError, IntegerDivisionError, LinAlgError
 
-__all__ = ["NOISY", "OVERRIDES", "quiet"]
+__all__ = ["NOISY", "OVERRIDES", "hush", "quiet", "unhush"]
 
 # Kernels take arrays of any dtype, which NumPy's own annotations cannot follow.
 Array = NativeArray
@@ -32,6 +33,22 @@ _silent: Any = _make_state and _make_state(all="ignore")
 _contexts: list[Context] = []
 
 
+if _state is None or _make_state is None:
+
+    def hush() -> Any:
+        """Let NumPy warn of nothing until `unhush` gets what this gives."""
+        block = np.errstate(all="ignore")
+        block.__enter__()
+        return block
+
+    def unhush(token: Any) -> None:
+        """Let NumPy warn again as before `hush`."""
+        token.__exit__(None, None, None)
+
+else:
+    hush, unhush = partial(_state.set, _silent), _state.reset
+
+
 def _silent_context() -> Context:
     made = Context()
     made.run(_state.set, _silent)
@@ -40,23 +57,15 @@ def _silent_context() -> Context:
 
 def quiet(kernel: Kernel) -> Kernel:
     """A kernel that computes infinities and NaN without warnings."""
-    if _state is None or _make_state is None:
-
-        def slow(*args: Any, **named: Any) -> Any:
-            with np.errstate(all="ignore"):
-                return kernel(*args, **named)
-
-        return slow
-    if isinstance(kernel, np.ufunc) and kernel.nin <= 2:
+    if _state is not None and _make_state and isinstance(kernel, np.ufunc) and kernel.nin <= 2:
         return _quiet_ufunc(kernel)
-    variable, silent = _state, _silent
 
     def fast(*args: Any, **named: Any) -> Any:
-        token = variable.set(silent)
+        token = hush()
         try:
             return kernel(*args, **named)
         finally:
-            variable.reset(token)
+            unhush(token)
 
     return fast
 

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ember_ml import tree
 from ember_ml.autodiff import tape
 from ember_ml.autodiff.compiling import captured, hooks
 from ember_ml.graph.tracing.backend import GraphBackend
 from ember_ml.graph.tracing.operand import Operand
 from ember_ml.nn import members
+from ember_ml.structure import node_of
 from ember_ml.tensor.cell import Cell
 from ember_ml.tensor.core import GradTensor, Tensor
 
@@ -65,7 +65,7 @@ def named_tensors(value: Any, name: str, seen: set[int] | None = None) -> Iterat
             seen.add(id(value))
             yield from named_tensors(hook.get(value), name, seen)
         elif not isinstance(value, str | int | float | np.ndarray):
-            how = tree._node_of(type(value))
+            how = node_of(type(value))
             if how is not None:
                 children, aux = how.flatten(value)
                 for place, child in enumerate(children):
