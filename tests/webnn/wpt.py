@@ -1,7 +1,6 @@
 """The WebNN tests of the web platform as data: where they lie, and how a case is read."""
 
 import json
-from math import erfc, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -19,36 +18,13 @@ EXECUTORS = ["onnxruntime", "numpy"]
 _SPECIAL = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf, "-0": -0.0}
 
 
-# What is expected in these is farther from what their graphs mean than their tolerance allows:
-# (file, case) with a function that computes it in double.
-MISTAKEN = {
-    # At -2.1213150 gelu is -0.03595130; the platform expects -0.03595118, 34 units from it, and
-    # allows 24.
-    ("subgraph", "batchNormalization options.axis=0 + gelu"): lambda inputs: _gelu(
-        (inputs["bnInput"] - inputs["bnMean"].reshape(3, 1, 1))
-        / np.sqrt(inputs["bnVariance"].reshape(3, 1, 1) + 1e-5)
-    )
-}
-
-
-def _gelu(x):
-    return np.vectorize(lambda one: 0.5 * one * erfc(-one / sqrt(2)))(x)
-
-
 def load(folder, name):
     return json.loads((ROOT / folder / f"{name}.json").read_text())
 
 
-def expectation(file, case):
+def expectation(case):
     """What a case's outputs are, by name."""
-    expected = {name: array_of(x) for name, x in case["graph"]["expectedOutputs"].items()}
-    meaning = MISTAKEN.get((file, case["name"]))
-    if meaning is not None:
-        given = case["graph"]["inputs"].items()
-        (name,) = expected
-        made = meaning({key: array_of(x).astype(np.float64) for key, x in given})
-        expected[name] = made.astype(expected[name].dtype)
-    return expected
+    return {name: array_of(x) for name, x in case["graph"]["expectedOutputs"].items()}
 
 
 def names(folder):
