@@ -46,7 +46,7 @@ def value_and_grad(
         if type(value) is GradTensor:
             # The record goes, and with it whoever shared the memory, unless it came from outside.
             native = value.native
-            inside = gradients.is_apart(native) if spec.records else not value.is_leaf
+            inside = gradients.is_apart(native) if spec.records else bool(value._node.parents)
             if inside and homes.home_of(value) is None:
                 # Only off torch's own record: another engine may be differentiating all of this.
                 value = fill(spec.backend.detach(native) if spec.records else native, spec)

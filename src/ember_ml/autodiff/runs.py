@@ -43,7 +43,9 @@ class Run:
     def __enter__(self) -> list[Tensor]:
         """The aliases, with which the function is to be run."""
         backend, tensors = self.call.backend, self.call.tensors
-        self._outside = tape.is_grad_enabled() and backend.gradients.is_recording()
+        self._outside = nodes.RECORDING.get() and (
+            not backend.records or backend.gradients.is_recording()
+        )
         self._block: Any = None
         if not self._outside:
             self._block = tape.enable_grad()
