@@ -38,6 +38,7 @@ def value_and_grad(
         create = run.is_connected((value,) if aux is None else (value, *structure.apart(aux)[0]))
         spec = value._spec
         one = fill(spec.scalar(1.0), spec)
+        found: Any
         if pull is None:
             found = runs.pulled((value,), (one,), inputs, create=create)
         else:

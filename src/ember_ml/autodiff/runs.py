@@ -141,7 +141,7 @@ def made(native: NativeArray, spec: Spec) -> Tensor:
     return (fill_grad if native.requires_grad else fill)(native, spec)
 
 
-def completed(call: Call, found: Sequence[Tensor | None], allow_unused: bool) -> list[Tensor]:
+def completed(call: Call, found: Sequence[Tensor | None], allow_unused: bool) -> Sequence[Tensor]:
     """Gradients with zeros, or an error, for inputs that were not used."""
     for g in found:
         if g is None:
