@@ -28,7 +28,6 @@ _PLAIN: Final[Any] = Tensor
 _GRAD: Final[Any] = GradTensor
 _NUMBERS: Final = (bool, int, float, complex)
 _GRADIENTS: Final = frozenset(("grad", "value_and_grad"))
-_INEXACT: Final = frozenset(("real floating", "complex floating"))
 
 
 class Call:
@@ -89,7 +88,7 @@ class Call:
                 if home is not None:
                     break
                 home = spec.backend
-            if spec.dtype.kind not in _INEXACT:
+            if not spec.inexact:
                 break
         else:
             if home is not None:
@@ -168,8 +167,8 @@ class Call:
                 f"{self.name} takes a function that gives one number, not shape {value.shape}; "
                 f"reduce it with ops.sum or ops.mean, or use em.jacobian"
             )
-        spec = value._spec
-        if spec.dtype.kind != "real floating":
+        spec: Spec = value._spec
+        if not spec.floating:
             raise DTypeError(
                 f"{self.name} takes a function that gives a real float, not {value.dtype}"
             )

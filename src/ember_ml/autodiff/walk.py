@@ -23,6 +23,8 @@ __all__ = ["walk"]
 
 _WRITES: Final = writes.STATE
 _ARRAY: Final[Any] = np.ndarray
+_COUNT: Final[Any] = sys.getrefcount
+_MANY: Final = sys.maxsize
 
 
 def walk(
@@ -194,7 +196,7 @@ def _is_whole(native: Any) -> bool:
 
 def _references(held: Any) -> int:
     """How many hold an object; more than any count where counts do not tell."""
-    return sys.getrefcount(held) if _COUNTED else sys.maxsize
+    return _COUNT(held) if _COUNTED else _MANY
 
 
 def _measured(native: Any, spec: Any) -> int:

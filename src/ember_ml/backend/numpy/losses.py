@@ -60,18 +60,18 @@ def _of_rows(
     small = scores.size <= _SMALL
     known = (_kept if small else _Constants)(count, width, scores.dtype.char)
     if small:
-        highest = scores.reshape(-1)[known.starts + scores.argmax(1)].reshape(count, 1)
+        highest = scores.ravel()[known.starts + scores.argmax(1)].reshape(count, 1)
     else:
         highest = _HIGHEST(scores, 1, keepdims=True)
     shifted = scores - highest
     powers = _EXP(shifted)
     total = powers.dot(known.row) if small else _TOTAL(powers, 1)
     places = known.starts + classes
-    losses = _LOG(total) - shifted.reshape(-1)[places]
+    losses = _LOG(total) - shifted.ravel()[places]
     slope = None
     if sloped:
         slope = _DIVIDE(powers, total.reshape(count, 1), powers)
-        flat = slope.reshape(-1)
+        flat = slope.ravel()  # no copy: it is contiguous
         flat[places] = flat[places] - known.one
     if reduction == "none":
         return losses, slope

@@ -5,7 +5,6 @@ This is a file of the compiled core: see ember_ml/compiled.py.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -42,21 +41,22 @@ def relu(x: Array) -> Array:
     return _MAXIMUM(x, _ZEROS.get(x.dtype, 0))
 
 
+_FEW: Final = 1024
+# Ones by their number, as many as were asked for: 2 MB for all numbers in float32.
+_ONES: Final[dict[str, list[Any]]] = {char: [None] * (_FEW + 1) for char in "fd"}
+
+
 def added_rows(x: Array) -> Array:
     """The sum of the rows of a matrix of float32 or float64.
 
     A product takes a third of the time of a reduction where there are few, and adds them in the
     same order.
     """
-    count: Any = len(x)
-    return _ones(count, x.dtype.char).dot(x) if count <= _FEW else _ADD_ROWS(x, 0)
-
-
-_FEW: Final = 1024
-
-
-def _made_ones(count: int, dtype: str) -> Array:
-    return np.ones(count, dtype)
-
-
-_ones: Final[Any] = lru_cache(64)(_made_ones)
+    count = len(x)
+    if count > _FEW:
+        return _ADD_ROWS(x, 0)
+    char: str = x.dtype.char
+    ones = _ONES[char][count]
+    if ones is None:
+        ones = _ONES[char][count] = np.ones(count, char)
+    return ones.dot(x)
