@@ -18,18 +18,25 @@ Array = NativeArray
 _MATMUL: Final[Any] = np.matmul
 _MAXIMUM: Final[Any] = np.maximum
 _ADD_ROWS: Final[Any] = np.add.reduce
-# Elements of a product from which the method, which writes zeros first, is the slower one.
+# Elements of both operands up to which nothing else is asked; and those of a product from which the
+# method, which writes zeros first, is the slower one.
+_SHORT: Final = 1 << 10
 _LONG: Final = 1 << 14
 
 
 def matmul(x1: Array, x2: Array) -> Any:
     """np.matmul."""
-    return product(x1, x2) if x1.ndim == 2 == x2.ndim else _MATMUL(x1, x2)
+    if x1.ndim == 2 == x2.ndim:
+        # As product(), which would cost another call.
+        return x1.dot(x2) if x1.size + x2.size < _SHORT else product(x1, x2)
+    return _MATMUL(x1, x2)
 
 
 def product(x1: Array, x2: Array) -> Any:
     """The product of two matrices, by the method where they are small: half the ufunc's time."""
-    return x1.dot(x2) if len(x1) * x2.shape[1] < _LONG else _MATMUL(x1, x2)
+    if x1.size + x2.size < _SHORT or len(x1) * x2.shape[1] < _LONG:
+        return x1.dot(x2)
+    return _MATMUL(x1, x2)
 
 
 # Without axes, since NumPy looks longer at Python's numbers.
