@@ -128,3 +128,18 @@ def test_kernels_that_leave_half_of_the_processor_idle_are_noticed(
     monkeypatch.setattr(umath, "__cpu_features__", {"AVX512_SKX": avx512})
     monkeypatch.setattr(blas, "kernels", lambda: kernels)
     assert blas.faster_kernels() == better
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "complex64"])
+@pytest.mark.parametrize(
+    "shape", [(300, 1, 300), (300, 2, 300), (1, 300, 1), (1, 1, 20_000), (20_000, 1, 1), (9, 0, 7)]
+)
+def test_products_of_any_shape(shape: tuple[int, int, int], dtype: str) -> None:
+    """Small ones, columns by rows and others go different ways; whole numbers are exact."""
+    rows, inner, columns = shape
+    generator = np.random.default_rng(1)
+    a, b = generator.integers(-9, 9, (rows, inner)), generator.integers(-9, 9, (inner, columns))
+    for left in (ops.asarray(a, dtype=dtype), ops.asarray(np.asfortranarray(a), dtype=dtype)):
+        got = ops.matmul(left, ops.asarray(b, dtype=dtype))
+        assert (got.dtype.name, got.shape) == (dtype, (rows, columns))
+        np.testing.assert_array_equal(got.numpy(), np.einsum("ik,kj->ij", a, b))
