@@ -532,3 +532,39 @@ def test_arrays_of_numpy_need_no_program_of_their_own() -> None:
         program(x)
     assert traces == 1
     assert program._cache_size() == 1
+
+
+# --- Scatter --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("aggr", ["add", "mul", "max", "min"])
+def test_large_scatters_are_those_of_the_program(aggr: str, dtype: str) -> None:
+    """NumPy's loop takes the values in the order of XLA's: the same bits, as an array of JAX."""
+    generator = np.random.default_rng(3)
+    values = ops.asarray(generator.integers(-3, 4, 100_000), dtype=dtype)
+    if dtype.startswith("float"):
+        values = values / 7
+    indices = ops.asarray(generator.integers(-40, 40, 100_000))  # negative ones from the end
+    got = ops.scatter(values, indices, 41, aggr)
+    traced = jax.jit(lambda v, i: ops.scatter(v, i, 41, aggr).native)(values.native, indices.native)
+    assert type(got.native) is type(traced)
+    assert (got.dtype.name, got.shape, got.device) == (dtype, (41,), "cpu")
+    np.testing.assert_array_equal(got.numpy(), np.asarray(traced))
+
+
+def test_large_scatters_tell_of_indices_out_of_range() -> None:
+    values, indices = ops.ones((100_000,)), np.zeros(100_000, np.int64)
+    for wrong in (9, -10):
+        indices[777] = wrong
+        with pytest.raises(OutOfBoundsError, match=rf"scatter_add got index {wrong} for 9 places"):
+            ops.scatter(values, ops.asarray(indices), 9)
+    with em.use_checks("none"):  # nothing is read: JAX leaves them out
+        assert ops.scatter(values, ops.asarray(indices), 9).numpy()[0] == 99_999
+
+
+def test_large_scatters_have_gradients() -> None:
+    indices = ops.arange(100_000) % 5
+    weights = ops.arange(5, dtype="float32")
+    grad = em.grad(lambda v: ops.sum(ops.scatter(v, indices, 5) * weights))(ops.ones((100_000,)))
+    np.testing.assert_array_equal(grad.numpy(), np.arange(100_000, dtype=np.float32) % 5)
