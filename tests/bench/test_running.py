@@ -19,7 +19,7 @@ import ember_ml as em
 from ember_ml.backend.numpy import blas
 from ember_ml.bench import Record, Run, catalog, load_run, running, save_run, timing, worker
 from ember_ml.bench.catalog import Benchmark, Setting
-from ember_ml.bench.suites import engines, imports
+from ember_ml.bench.suites import autodiff, engines, imports
 from ember_ml.bench.timing import Measure
 from ember_ml.cli.app import app
 from ember_ml.compiled import is_compiled
@@ -230,7 +230,7 @@ def test_a_group_with_variables_has_a_process_of_its_own(
     monkeypatch.setattr(blas, "faster_kernels", lambda: "SkylakeX")
     tasks, _ = running.plan(("autodiff",), ("numpy", "torch"))
     assert [(one.backend, one.groups, one.variables) for one in tasks] == [
-        ("numpy", ("mlp", "tiny mlp"), {}),
+        ("numpy", ("mlp", "tiny mlp", "mlp in programs of their own"), {}),
         ("numpy", ("mlp with AVX-512",), {"OPENBLAS_CORETYPE": "SkylakeX"}),
         ("torch", ("mlp", "tiny mlp"), {}),
     ]
@@ -244,8 +244,14 @@ def test_a_group_with_variables_has_a_process_of_its_own(
     # Where OpenBLAS has chosen well there is nothing to measure, and nothing is missing.
     monkeypatch.setattr(blas, "faster_kernels", lambda: "")
     tasks, absent = running.plan(("autodiff",), ("numpy",))
-    assert [one.groups for one in tasks] == [("mlp", "tiny mlp")]
+    assert [one.groups for one in tasks] == [("mlp", "tiny mlp", "mlp in programs of their own")]
     assert absent == []
+
+
+def test_a_library_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    with em.use_backend("numpy"):
+        autodiff.by_itself("ember_ml")
+    assert 0 < float(capsys.readouterr().out) < 60
 
 
 def test_bytecode_is_written_where_imports_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:

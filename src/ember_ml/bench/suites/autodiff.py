@@ -9,6 +9,11 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import os
+import statistics
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +21,7 @@ import numpy as np
 
 from ember_ml.backend.numpy import blas
 from ember_ml.bench.catalog import Benchmark, Setting
+from ember_ml.bench.records import Bar, Record
 from ember_ml.bench.suites.engines import peers
 from ember_ml.bench.timing import Measure, Program, finish
 
@@ -227,6 +233,55 @@ def steps(setting: Setting, name: str, more: str = "") -> Iterator[Measure]:
         yield Measure(title, other, mine, limit, library, floor, notes=about)
 
 
+# --- A program of its own ---------------------------------------------------------------------
+
+ALONE = "mlp in programs of their own"
+CALLS = 100
+
+
+def by_itself(library: str) -> None:
+    """Print the CPU seconds of a step, the median of many, in a program that does nothing else."""
+    given = network("mlp")
+    step = ours("numpy", *given) if library == "ember_ml" else autograd_step(*given)
+    # As many calls before, in which the program gets its memory.
+    times = [_spent(step) for _ in range(2 * CALLS)][CALLS:]
+    sys.stdout.write(f"{statistics.median(times)}\n")
+
+
+def _spent(step: Program) -> float:
+    began = time.process_time()
+    step()
+    return time.process_time() - began
+
+
+def alone(setting: Setting) -> Iterator[Record]:
+    """The step as a user's program has it: what else ran in it changes how memory is kept."""
+    importlib.import_module("autograd")  # its absence is told by the worker
+    spent: dict[str, list[float]] = {"ember_ml": [], "HIPS autograd": []}
+    for _ in range(setting.rounds_of(5)):
+        for library, times in spent.items():
+            command = f"from {__name__} import by_itself; by_itself({library!r})"
+            variables = {**os.environ, "EMBER_ML_BACKEND": "numpy"}
+            done = subprocess.run(
+                [sys.executable, "-c", command], capture_output=True, text=True, env=variables
+            )
+            if done.returncode:
+                raise RuntimeError(f"{library}: {done.stderr.strip().splitlines()[-1:]}")
+            times.append(float(done.stdout))
+    medians = {library: statistics.median(times) for library, times in spent.items()}
+    yield Record(
+        "autodiff",
+        ALONE,
+        "mlp step, HIPS autograd, programs of their own",
+        setting.backend,
+        ours=medians["ember_ml"],
+        raw=medians["HIPS autograd"],
+        against="HIPS autograd",
+        bar=Bar("ratio", 1 / FASTER_THAN_AUTOGRAD),
+        notes=f"784-512-512-10, batch 64; medians of {setting.rounds_of(5)} programs each",
+    )
+
+
 AVX512 = "mlp with AVX-512"
 
 
@@ -243,7 +298,8 @@ BENCHMARK = Benchmark(
         "mlp": lambda setting: steps(setting, "mlp"),
         "tiny mlp": lambda setting: steps(setting, "tiny mlp"),
         AVX512: lambda setting: steps(setting, "mlp", ", AVX-512"),
+        ALONE: alone,
     },
-    only={AVX512: ("numpy",)},
+    only={AVX512: ("numpy",), ALONE: ("numpy",)},
     variables={AVX512: better_kernels},
 )
