@@ -568,3 +568,78 @@ def test_large_scatters_have_gradients() -> None:
     weights = ops.arange(5, dtype="float32")
     grad = em.grad(lambda v: ops.sum(ops.scatter(v, indices, 5) * weights))(ops.ones((100_000,)))
     np.testing.assert_array_equal(grad.numpy(), np.arange(100_000, dtype=np.float32) % 5)
+
+
+# --- Keys with arrays -------------------------------------------------------------------------
+
+KEYS = {
+    "integers": lambda i, mask: i,
+    "integers of the second axis": lambda i, mask: (slice(None), i),
+    "pairs": lambda i, mask: (i, i[::-1]),
+    "a number between": lambda i, mask: (i, slice(1, None), 0),
+    "an ellipsis and a new axis": lambda i, mask: (..., None, i),
+    "a mask": lambda i, mask: mask,
+    "a mask of one axis": lambda i, mask: mask[:, 0, 0],
+    "nothing": lambda i, mask: i[:0],
+    "a truth": lambda i, mask: np.array(True),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
+@pytest.mark.parametrize("name", KEYS)
+def test_keys_with_arrays_compile_nothing(name: str, dtype: str) -> None:
+    """They are read on the host, with the values and the kind of array that a program gives."""
+    host = (np.arange(64) % 5).reshape(4, 4, 4).astype(dtypes.to_dtype(dtype).numpy)
+    i, mask = np.array([2, -1, 0]), (np.arange(64) % 3 == 0).reshape(4, 4, 4)
+    key = KEYS[name](i, mask)
+    parts = key if isinstance(key, tuple) else (key,)
+    given = tuple(ops.asarray(k) if isinstance(k, np.ndarray) and k.ndim else k for k in parts)
+    x = ops.asarray(host, copy=True)
+    compiled: list[str] = []
+
+    def note(event: str, duration: float, **_: Any) -> None:
+        compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        got = x[given]
+        x[given] = dtype == "bool" or 1
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    assert not compiled
+    assert type(got.native) is type(ops.ones((1,)).native)
+    assert (got.dtype.name, got.device) == (dtype, "cpu")
+    expected = host[parts]
+    assert got.shape == expected.shape
+    np.testing.assert_array_equal(got.numpy(), expected)
+    written = host.copy()
+    written[parts] = 1
+    np.testing.assert_array_equal(x.numpy(), written)
+
+
+def test_what_was_read_or_written_by_a_key_shares_no_memory() -> None:
+    x = ops.asarray(np.arange(6.0), copy=True)
+    before = x.native
+    got = x[ops.asarray([0, 1])]
+    x[ops.asarray([0, 1])] = 9.0
+    assert np.asarray(before).tolist() == [0, 1, 2, 3, 4, 5]
+    assert (got.tolist(), x.tolist()[:3]) == ([0.0, 1.0], [9.0, 9.0, 2.0])
+
+
+def test_keys_with_arrays_in_traces_and_gradients() -> None:
+    i = ops.asarray([2, 0, 2])
+    x = ops.asarray([1.0, 2.0, 3.0])
+    assert em.jit(lambda x, i: x[i])(x, i).tolist() == [3.0, 1.0, 3.0]
+    assert em.grad(lambda x: ops.sum(x[i] * x[i]))(x).tolist() == [2.0, 0.0, 12.0]
+    assert em.grad(lambda x: ops.sum(x[x > 1.5]))(x).tolist() == [0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [([0, 1], [1.0, 2.0, 3.0]), ([True, False, True], [1.0, 2.0, 3.0]), ([], [1.0, 2.0])],
+)
+def test_values_that_do_not_fit_a_key(key: list[Any], value: list[float]) -> None:
+    x = ops.zeros((3,))
+    with pytest.raises(ShapeError, match=r"x\[key\] = value got a value of shape"):
+        x[key] = ops.asarray(value)
+    assert x.tolist() == [0.0, 0.0, 0.0]

@@ -36,9 +36,11 @@ __all__ = [
     "binary",
     "call",
     "call_many",
+    "chosen",
     "gathered",
     "home_of",
     "in_place",
+    "joined",
     "lifted",
     "operands",
     "reduce",
@@ -306,6 +308,85 @@ def affine(x: Any, weight: Any, bias: Any) -> Tensor | None:
     return recorded("linear", native, result, (x, weight, bias))
 
 
+def chosen(condition: Any, x1: Any, x2: Any) -> Tensor | None:
+    """Run ops.where on plain tensors of one spec, or one and a number; None for all else."""
+    if type(condition) is not _PLAIN:
+        return None
+    mask: Cell = condition
+    where = mask._spec
+    if type(x1) is _PLAIN:
+        first: Cell = x1
+        spec = first._spec
+    elif type(x2) is _PLAIN:
+        first = x2
+        spec = first._spec
+    else:
+        return None
+    if (
+        where.dtype is not dtypes.bool
+        or where.backend is not spec.backend
+        or where.device != spec.device
+    ):
+        return None
+    a = _native_beside(spec, x1)
+    b = _native_beside(spec, x2)
+    if a is None or b is None:
+        return None
+    try:
+        kernel, result = spec.kernels["where"]
+    except KeyError:
+        kernel, result = spec.backend.entry(spec, "where")
+    try:
+        native = kernel(mask.native, a, b)
+    except Exception:
+        return None  # ops.where explains it
+    if result.settles and type(native) is not result.native_type:
+        native = result.backend.settle_native(native, result)
+    return fill(native, result)
+
+
+def _native_beside(spec: Spec, x: Any) -> NativeArray | None:
+    """The array of a tensor of that spec or of a number that it takes; None for all else."""
+    if type(x) is _PLAIN:
+        operand: Cell = x
+        return operand.native if operand._spec is spec else None
+    if type(x) in spec.weak:
+        try:
+            return spec.scalar(x)
+        except DomainError:
+            pass
+    return None
+
+
+def joined(name: str, arrays: Any, axis: Any, more: int) -> Tensor | None:
+    """Run concat or stack on plain tensors of one spec and rank; None for all else.
+
+    `more` is how many axes the result has more.
+    """
+    if type(axis) is not int or (type(arrays) is not list and type(arrays) is not tuple):
+        return None
+    same = _same(tuple(arrays))
+    if same is None:
+        return None
+    spec = same.spec
+    natives = same.natives
+    ndim: int = natives[0].ndim
+    for native in natives:
+        if native.ndim != ndim:  # torch joins what has no elements to anything
+            return None
+    place: int = axis + ndim + more if axis < 0 else axis
+    if place < 0 or place >= ndim + more:
+        return None
+    try:
+        kernel, result = spec.kernels[name]
+    except KeyError:
+        kernel, result = spec.backend.entry(spec, name)
+    try:
+        return fill(kernel(natives, place), result)
+    except Exception:
+        return None  # the op explains it
+
+
 def call_many(name: str, x: Any, *options: Any) -> tuple[Tensor, ...]:
     """Run an op that gives several arrays; each tells its own dtype."""
     tensor = convert.to_tensor(x)
@@ -411,6 +492,10 @@ def operands(
     Tensors and native arrays decide the backend; Python scalars are weak; lists and NumPy arrays
     go where the tensors are, or to the current backend.
     """
+    if dtype is None:
+        same = _same(inputs)
+        if same is not None:
+            return same.spec, tuple(same.natives), ()
     home = home_of(name, inputs)
     scalars: list[bool] = []
     tensors: list[Any] = []
@@ -440,6 +525,32 @@ def operands(
         for t, weak in zip(tensors, scalars, strict=True)
     )
     return spec, natives, ()
+
+
+class _Same:
+    """Native arrays of one spec."""
+
+    __slots__ = ("natives", "spec")
+
+    def __init__(self, spec: Spec, natives: list[NativeArray]) -> None:
+        self.spec: Final = spec
+        self.natives: Final = natives
+
+
+def _same(inputs: tuple[Any, ...]) -> _Same | None:
+    """What plain tensors of one spec hold; None where an input is something else."""
+    natives: list[NativeArray] = []
+    spec: Spec | None = None
+    for x in inputs:
+        if type(x) is not _PLAIN:
+            return None
+        operand: Cell = x
+        if spec is None:
+            spec = operand._spec
+        elif operand._spec is not spec:
+            return None
+        natives.append(operand.native)
+    return None if spec is None else _Same(spec, natives)
 
 
 def _scalar(name: str, spec: Spec, value: object) -> NativeArray:

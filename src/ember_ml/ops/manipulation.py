@@ -87,6 +87,9 @@ def concat(arrays: Sequence[TensorLike], /, *, axis: int | None = 0) -> Tensor:
     >>> concat([[1, 2], [3]]).tolist()
     [1, 2, 3]
     """
+    quick = dispatch.joined("concat", arrays, axis, 0)
+    if quick is not None:
+        return quick
     tensors = _several("concat", arrays)
     if axis is None:
         tensors = [reshape(t, (-1,)) for t in tensors]
@@ -115,6 +118,9 @@ def stack(arrays: Sequence[TensorLike], /, *, axis: int = 0) -> Tensor:
     >>> stack([[1, 2], [3, 4]], axis=1).tolist()
     [[1, 3], [2, 4]]
     """
+    quick = dispatch.joined("stack", arrays, axis, 1)
+    if quick is not None:
+        return quick
     tensors = _several("stack", arrays)
     first = tensors[0].shape
     for t in tensors[1:]:
@@ -148,11 +154,21 @@ def expand_dims(x: Like[D, V], /, axis: int | tuple[int, ...] = 0) -> Tensor[D, 
     (2, 1)
     """
     tensor = convert.to_tensor(x)
+    if type(axis) is int:
+        shape = tensor.shape
+        place = axis_of("expand_dims", axis, len(shape) + 1)
+        return _reshaped(tensor, (*shape[:place], 1, *shape[place:]))
     count = len(axis) if isinstance(axis, tuple | list) else 1
     axes = set(axes_of("expand_dims", axis, tensor.ndim + count))
     sides = iter(tensor.shape)
-    shape = tuple(1 if i in axes else next(sides) for i in range(tensor.ndim + count))
-    return views.rearranged("reshape", tensor, shape)
+    return _reshaped(
+        tensor, tuple(1 if i in axes else next(sides) for i in range(tensor.ndim + count))
+    )
+
+
+def _reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    quick = views.quick_reshape(x, shape)
+    return views.rearranged("reshape", x, shape) if quick is None else quick
 
 
 @op()
@@ -163,14 +179,14 @@ def squeeze(x: Like[D, V], /, axis: int | tuple[int, ...]) -> Tensor[D, V]:
     (2,)
     """
     tensor = convert.to_tensor(x)
-    axes = axes_of("squeeze", axis, tensor.ndim)
+    shape = tensor.shape
+    axes = axes_of("squeeze", axis, len(shape))
     for one in axes:
-        if tensor.shape[one] != 1:
+        if shape[one] != 1:
             raise ShapeError(
-                f"ops.squeeze got axis {one} of shape {tensor.shape}, whose length is not one"
+                f"ops.squeeze got axis {one} of shape {shape}, whose length is not one"
             )
-    shape = tuple(side for i, side in enumerate(tensor.shape) if i not in axes)
-    return views.rearranged("reshape", tensor, shape)
+    return _reshaped(tensor, tuple(side for i, side in enumerate(shape) if i not in axes))
 
 
 @op()

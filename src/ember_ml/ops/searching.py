@@ -147,6 +147,9 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> where([True, False], [1, 2], 0).tolist()
     [1, 0]
     """
+    quick = dispatch.chosen(condition, x1, x2)
+    if quick is not None:
+        return quick
     home = dispatch.home_of("where", (condition, x1, x2))
     mask = convert.to_tensor(condition, home)
     if mask.dtype is not dtypes.bool:

@@ -148,6 +148,10 @@ class JaxBackend(Backend):
     def getitem(self, native: NativeArray, key: tuple[Any, ...]) -> NativeArray:
         if key and all(type(item) is int for item in key):
             return kernels.pick(native, key)
+        host = _host_key(native, key)
+        if host is not None:
+            found = np.asarray(hosting.to_numpy(native, None)[host], order="C")
+            return hosting.take(found, next(iter(native.devices())))
         try:
             shape, key = _spread_truths(native.shape, key)
             return native[key] if shape == native.shape else native.reshape(shape)[key]
@@ -160,6 +164,11 @@ class JaxBackend(Backend):
             ) from error
 
     def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
+        host = _host_key(native, key)
+        if host is not None and (isinstance(value, np.ndarray) or _in_place(value)):
+            written = aligned.copy(hosting.to_numpy(native, None))
+            written[host] = np.asarray(value)
+            return hosting.take(written, next(iter(native.devices())))
         if value.ndim:
             # NumPy passes over leading axes of length one, JAX refuses them.
             leading = next((i for i, side in enumerate(value.shape) if side != 1), value.ndim)
@@ -274,6 +283,24 @@ def _named_devices() -> dict[str, Device]:
         first_cpu = device.platform == "cpu" and not index
         named["cpu" if first_cpu else f"{device.platform}:{index}"] = device
     return named
+
+
+def _host_key(native: NativeArray, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """A key with arrays as NumPy reads it, where all lies in host memory.
+
+    JAX takes such keys apart op by op, and compiles a program for each number of elements found.
+    """
+    arrays = [item for item in key if hasattr(item, "shape")]
+    if not arrays or hosting.within_trace() or not all(map(_in_place, (native, *arrays))):
+        return None
+    return tuple(np.asarray(item) if hasattr(item, "shape") else item for item in key)
+
+
+def _in_place(native: NativeArray) -> bool:
+    """True where NumPy may read an array where it lies."""
+    if isinstance(native, np.ndarray):
+        return False
+    return kernels.readable(native) and hosting.is_on_host(native)
 
 
 def _spread_truths(

@@ -20,7 +20,7 @@ from ember_ml.backend.contract import NativeArray
 from ember_ml.backend.jax import ranks
 from ember_ml.errors import CopyError, TraceError
 
-__all__ = ["share", "take", "to_numpy", "within_trace"]
+__all__ = ["is_on_host", "share", "take", "to_numpy", "within_trace"]
 
 
 def within_trace() -> bool:
@@ -88,7 +88,7 @@ def to_numpy(native: NativeArray, copy: bool | None) -> np.ndarray[Any, Any]:
     """
     if isinstance(native, Tracer):
         raise TraceError(f"{READ}; jax.jit, jax.grad or jax.vmap traces it")
-    permuted = native.ndim > 1 and _is_permuted(native) and _on_host(native)
+    permuted = native.ndim > 1 and _is_permuted(native) and is_on_host(native)
     try:
         # NumPy would copy what does not lie in C order.
         array = dlpack.to_numpy(native) if permuted else np.asarray(native)
@@ -100,12 +100,12 @@ def to_numpy(native: NativeArray, copy: bool | None) -> np.ndarray[Any, Any]:
         raise loss from error
     if copy:
         return aligned.copy(array)
-    if copy is False and not _on_host(native):
+    if copy is False and not is_on_host(native):
         raise CopyError(f"a JAX array on {native.devices()} reaches NumPy only by a copy")
     return array
 
 
-def _on_host(native: NativeArray) -> bool:
+def is_on_host(native: NativeArray) -> bool:
     """True where an array lies in one piece in host memory."""
     devices = native.devices()
     return len(devices) == 1 and next(iter(devices)).platform == "cpu"

@@ -6,6 +6,7 @@ the default one runs under a stream of that device. float64 exists on the CPU on
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -51,6 +52,8 @@ from ember_ml.tensor.layout import Layout
 __all__ = ["MlxBackend", "load"]
 
 _HALVES = (dtypes.float16, dtypes.bfloat16)
+# Up to this many elements an array from the host takes less than MLX's evaluation of one.
+_SMALL = 1024
 
 
 class MlxBackend(Backend):
@@ -167,6 +170,8 @@ class MlxBackend(Backend):
         return aligned.copy(array) if copy else array
 
     def full(self, shape: tuple[int, ...], value: object, spec: Spec) -> NativeArray:
+        if math.prod(shape) <= _SMALL:
+            return self.from_numpy(np.full(shape, value, spec.dtype.numpy), spec)
         with self._placed(spec.dtype):
             return self._made(mx.full(shape, self.scalar(value, spec)))
 
