@@ -117,6 +117,23 @@ def test_aux_comes_back_as_it_is(backend: str) -> None:
     near(g, [2, 4])
 
 
+def test_options_are_true_as_python_tells_it(backend: str) -> None:
+    x = wide(1, 2)
+    for yes, no in ((1, 0), (np.True_, np.False_)):
+        options: Any = {"has_aux": yes, "allow_unused": no}
+        (value, aux), g = em.value_and_grad(lambda x: (ops.sum(x * x), 7), **options)(x)
+        assert (value.item(), aux, g.tolist()) == (5, 7, [2, 4])
+        options = {"has_aux": no, "allow_unused": yes}
+        assert em.grad(lambda x: ops.sum(ops.ones(2)), **options)(x).tolist() == [0, 0]
+    x.requires_grad_()
+    loss = ops.sum(x * x)
+    options = {"retain_graph": 1, "create_graph": 0}
+    loss.backward(**options)
+    loss.backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [4, 8]
+
+
 def test_gradients_have_memory_of_their_own(backend: str) -> None:
     x, y = wide(1, 2), wide(3, 4)
     a, b = em.grad(lambda x, y: ops.sum(x + y), argnums=(0, 1))(x, y)

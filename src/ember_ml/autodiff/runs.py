@@ -89,8 +89,8 @@ def pulled(
     seeds: Sequence[Tensor],
     inputs: Sequence[Tensor],
     *,
-    create: bool = False,
-    retain: bool = False,
+    create: Any = False,
+    retain: Any = False,
 ) -> list[Tensor | None]:
     """The gradients of inputs from those of results; None for inputs that were not used."""
     if len(results) == 1 and inputs and not (result := results[0])._spec.records:
@@ -121,7 +121,7 @@ def pulled(
 
 
 def _walked(
-    seeds: dict[Any, Tensor], inputs: Sequence[Tensor], create: bool, retain: bool
+    seeds: dict[Any, Tensor], inputs: Sequence[Tensor], create: Any, retain: Any
 ) -> list[Tensor | None]:
     """The same on our tape."""
     nodes = [x._node for x in inputs]
@@ -141,7 +141,7 @@ def made(native: NativeArray, spec: Spec) -> Tensor:
     return (fill_grad if native.requires_grad else fill)(native, spec)
 
 
-def completed(call: Call, found: Sequence[Tensor | None], allow_unused: bool) -> Sequence[Tensor]:
+def completed(call: Call, found: Sequence[Tensor | None], allow_unused: Any) -> Sequence[Tensor]:
     """Gradients with zeros, or an error, for inputs that were not used."""
     for g in found:
         if g is None:

@@ -28,7 +28,7 @@ _MANY: Final = sys.maxsize
 
 
 def walk(
-    seeds: dict[Node, Any], targets: frozenset[Node] | None, retain: bool, since: int
+    seeds: dict[Node, Any], targets: frozenset[Node] | None, retain: Any, since: int
 ) -> dict[Node, Any]:
     first = -1
     inner: frozenset[Node] = frozenset()  # wanted, and no leaves
