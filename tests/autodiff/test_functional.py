@@ -228,6 +228,31 @@ def test_unused_inputs_may_be_allowed(backend: str) -> None:
     assert (c.tolist(), d.tolist()) == ([0, 0], [[0]])
 
 
+def test_an_unused_input_beside_a_result_that_keeps_its_gradient(backend: str) -> None:
+    factor = wide(1).requires_grad_()  # so that engines do not transform the function
+
+    def fn(x: Any, y: Any) -> Any:
+        kept = x * 2 * factor
+        kept.retain_grad()
+        return ops.sum(kept)
+
+    x, y = em.grad(fn, argnums=(0, 1), allow_unused=True)(wide(1, 2), wide(3, 4))
+    assert (x.tolist(), y.tolist()) == ([2, 2], [0, 0])
+    with pytest.raises(em.GradientError, match=r"does not depend on args\[1\]"):
+        em.grad(fn, argnums=(0, 1))(wide(1, 2), wide(3, 4))
+
+
+def test_a_record_from_outside_is_not_used_up(backend: str) -> None:
+    w = ops.asarray(3.0, dtype=em.float64).requires_grad_()
+    loss = w * w
+    with em.no_grad():
+        value, g = em.value_and_grad(lambda x: loss, allow_unused=True)(wide(1, 2))
+    assert (value.item(), g.tolist()) == (9, [0, 0])
+    loss.backward()
+    assert w.grad is not None
+    assert w.grad.item() == 6
+
+
 def test_an_op_of_steps_has_a_gradient_of_zeros(backend: str) -> None:
     for op in (ops.floor, ops.ceil, ops.round, ops.trunc, ops.sign, ops.imag):
         assert em.grad(lambda x, op=op: ops.sum(op(x)))(wide(1.5, -2.25)).tolist() == [0, 0]

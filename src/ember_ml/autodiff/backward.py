@@ -89,7 +89,7 @@ def _walk(
         wanted = (kind is Leaf or before) if targets is None else node in targets
         if wanted or node.keeps:
             found[node] = g
-        if node.order < since:
+        if node.order < since or node.order < first:
             continue
         rule = node.rule
         if rule is not None:

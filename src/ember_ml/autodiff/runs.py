@@ -126,13 +126,13 @@ def _walked(
     """The same on our tape."""
     nodes = [x._node for x in inputs]
     found = backward.pull_back(seeds, nodes, retain=retain, create=create)
-    if len(found) == len(nodes):
-        return [found[node] for node in nodes]
-    out: list[Tensor | None] = []
-    for place, node in enumerate(nodes):
-        g = found.get(node)
-        # Whoever asks twice gets two, each to be written to.
-        out.append(g.copy() if g is not None and node in nodes[:place] else g)
+    # Besides these there are the gradients of results that keep theirs.
+    out: list[Tensor | None] = [found.pop(node, None) for node in nodes]
+    for place, g in enumerate(out):
+        if g is None:
+            first = out[nodes.index(nodes[place])]
+            if first is not None:  # whoever asks twice gets two, each to be written to
+                out[place] = first.copy()
     return out
 
 

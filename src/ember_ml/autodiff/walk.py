@@ -68,7 +68,7 @@ def walk(
             break
         if node.keeps or (stops and (node in inner or node.order < since)):
             kept[node] = [g, spec]
-        if node.order < since:
+        if node.order < since or node.order < first:  # what is wanted came later
             continue
         rule = node.rule
         if rule is None:
