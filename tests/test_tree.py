@@ -138,6 +138,24 @@ def test_registered_classes() -> None:
         tree.register(tuple, lambda x: (x, None), lambda _, c: tuple(c))
 
 
+def test_a_registered_class_comes_apart_into_any_pair() -> None:
+    class Layer:
+        def __init__(self, weight: Any) -> None:
+            self.weight = weight
+
+    pair: Any = lambda layer: [[layer.weight], None]  # noqa: E731 - a list, where a tuple is asked
+    tree.register(Layer, pair, lambda _, children: Layer(*children))
+    assert tree.map(lambda w: w * 2, Layer(3)).weight == 6
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_a_tree_that_holds_itself_is_too_deep(kind: Any) -> None:
+    inside: Any = kind()
+    inside.update(a=inside) if kind is dict else inside.append(inside)
+    with pytest.raises(RecursionError, match="maximum recursion depth exceeded"):
+        tree.flatten(inside)
+
+
 @pytest.mark.parametrize(
     ("first", "second", "wanted"),
     [

@@ -5,6 +5,7 @@ This is a file of the compiled core: see ember_ml/compiled.py.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, NamedTuple
@@ -30,7 +31,7 @@ class Node(NamedTuple):
     """How instances of a class come apart and together."""
 
     # The children, and what else tells this instance from others: it compares and hashes.
-    flatten: Callable[[Any], tuple[Iterable[Any], Hashable]]
+    flatten: Callable[[Any], Any]
     unflatten: Callable[[Any, list[Any]], Any]
     # How a child is written after the name of the node, by the aux value and its place.
     step: Callable[[Any, int], str]
@@ -165,16 +166,21 @@ def node_of(cls: type) -> Node | None:
 
 # --- Apart and together ---------------------------------------------------------------------
 
+_LIMIT: Final[Any] = sys.getrecursionlimit
+
 
 def apart(tree: Any) -> tuple[list[Any], Structure]:
     """The leaves of a tree in order, and its structure."""
     if type(tree) in LEAVES:
         return [tree], LEAF
     found: list[Any] = []
-    return found, _flatten(tree, found)
+    return found, _flatten(tree, found, _LIMIT())
 
 
-def _flatten(node: Any, found: list[Any]) -> Structure:
+def _flatten(node: Any, found: list[Any], left: int) -> Structure:
+    # Compiled functions are not counted: a list that holds itself would end the process.
+    if left <= 0:
+        raise RecursionError("maximum recursion depth exceeded")
     cls = type(node)
     if cls in LEAVES:
         found.append(node)
@@ -202,7 +208,7 @@ def _flatten(node: Any, found: list[Any]) -> Structure:
             found.append(child)
             below.append(LEAF)
         else:
-            below.append(_flatten(child, found))
+            below.append(_flatten(child, found, left - 1))
     return Structure(cls, aux, tuple(below), order, len(found) - before)
 
 

@@ -117,6 +117,23 @@ def test_aux_comes_back_as_it_is(backend: str) -> None:
     near(g, [2, 4])
 
 
+def test_options_are_true_as_python_tells_it(backend: str) -> None:
+    x = wide(1, 2)
+    for yes, no in ((1, 0), (np.True_, np.False_)):
+        options: Any = {"has_aux": yes, "allow_unused": no}
+        (value, aux), g = em.value_and_grad(lambda x: (ops.sum(x * x), 7), **options)(x)
+        assert (value.item(), aux, g.tolist()) == (5, 7, [2, 4])
+        options = {"has_aux": no, "allow_unused": yes}
+        assert em.grad(lambda x: ops.sum(ops.ones(2)), **options)(x).tolist() == [0, 0]
+    x.requires_grad_()
+    loss = ops.sum(x * x)
+    options = {"retain_graph": 1, "create_graph": 0}
+    loss.backward(**options)
+    loss.backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [4, 8]
+
+
 def test_gradients_have_memory_of_their_own(backend: str) -> None:
     x, y = wide(1, 2), wide(3, 4)
     a, b = em.grad(lambda x, y: ops.sum(x + y), argnums=(0, 1))(x, y)
@@ -209,6 +226,31 @@ def test_unused_inputs_may_be_allowed(backend: str) -> None:
     assert (b.tolist(), b.dtype, b.backend) == ([[0]], em.float32, backend)
     c, d = em.grad(lambda x, y: 3.0, argnums=(0, 1), allow_unused=True)(x, y)
     assert (c.tolist(), d.tolist()) == ([0, 0], [[0]])
+
+
+def test_an_unused_input_beside_a_result_that_keeps_its_gradient(backend: str) -> None:
+    factor = wide(1).requires_grad_()  # so that engines do not transform the function
+
+    def fn(x: Any, y: Any) -> Any:
+        kept = x * 2 * factor
+        kept.retain_grad()
+        return ops.sum(kept)
+
+    x, y = em.grad(fn, argnums=(0, 1), allow_unused=True)(wide(1, 2), wide(3, 4))
+    assert (x.tolist(), y.tolist()) == ([2, 2], [0, 0])
+    with pytest.raises(em.GradientError, match=r"does not depend on args\[1\]"):
+        em.grad(fn, argnums=(0, 1))(wide(1, 2), wide(3, 4))
+
+
+def test_a_record_from_outside_is_not_used_up(backend: str) -> None:
+    w = ops.asarray(3.0, dtype=em.float64).requires_grad_()
+    loss = w * w
+    with em.no_grad():
+        value, g = em.value_and_grad(lambda x: loss, allow_unused=True)(wide(1, 2))
+    assert (value.item(), g.tolist()) == (9, [0, 0])
+    loss.backward()
+    assert w.grad is not None
+    assert w.grad.item() == 6
 
 
 def test_an_op_of_steps_has_a_gradient_of_zeros(backend: str) -> None:

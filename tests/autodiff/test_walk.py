@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,24 @@ def test_what_the_record_keeps_is_copied() -> None:
         x.grad = None
         loss.backward()
         np.testing.assert_array_equal(x.grad.numpy(), first)
+
+
+def test_what_a_recorded_walk_held_is_freed_at_once(backend: str) -> None:
+    slope = em.grad(lambda x: ops.sum(em.grad(lambda y: ops.sum(ops.tanh(y) * y))(x)))
+    x = _numbers(3)
+    slope(x)
+    gc.collect()
+    gc.disable()
+    try:
+        slope(x)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        ours = [one for one in gc.garbage if type(one).__module__ == "ember_ml.autodiff.backward"]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert ours == []
 
 
 def test_chains_meet_where_they_part(backend: str) -> None:

@@ -39,8 +39,8 @@ def pull_back(
     seeds: Any,
     wanted: Iterable[Node] | None = None,
     *,
-    retain: bool = False,
-    create: bool = False,
+    retain: Any = False,
+    create: Any = False,
     since: int = -1,
 ) -> dict[Node, Tensor]:
     """The gradients of leaves, or of the `wanted` nodes, from those of some results.
@@ -79,16 +79,8 @@ def _walk(
     heap: list[int] = []
     pending: dict[int, list[Any]] = {}
 
-    def add(node: Node, g: Tensor) -> None:
-        have = pending.get(node.order)
-        if have is None:
-            pending[node.order] = [node, g]
-            heappush(heap, -node.order)
-        else:
-            have[1] = binary(pairs.ADD, have[1], g)
-
     for node, g in seeds.items():
-        add(node, g)
+        _add(node, g, pending, heap)
     found: dict[Node, Tensor] = {}
     while heap:
         node, g = pending.pop(-heappop(heap))
@@ -97,7 +89,7 @@ def _walk(
         wanted = (kind is Leaf or before) if targets is None else node in targets
         if wanted or node.keeps:
             found[node] = g
-        if node.order < since:
+        if node.order < since or node.order < first:
             continue
         rule = node.rule
         if rule is not None:
@@ -105,7 +97,7 @@ def _walk(
                 require_unchanged(node)
             needs = [parent is not None and parent.order >= first for parent in node.parents]
             for place, part in parts(node, rule, g, needs, True):
-                add(node.parents[place], part)
+                _add(node.parents[place], part, pending, heap)
         elif isinstance(node, Part):
             (whole,) = node.parents
             if whole is None or whole.rule is None:
@@ -119,6 +111,16 @@ def _walk(
         elif type(node) is not Leaf:
             raise GradientError(FREED)
     return found
+
+
+def _add(node: Node, g: Tensor, pending: dict[int, list[Any]], heap: list[int]) -> None:
+    """Put a gradient beside what a node has of it."""
+    have = pending.get(node.order)
+    if have is None:
+        pending[node.order] = [node, g]
+        heappush(heap, -node.order)
+    else:
+        have[1] = binary(pairs.ADD, have[1], g)
 
 
 def settle(found: Iterable[Tensor]) -> None:

@@ -147,7 +147,7 @@ class Call:
         """Something for each tensor, in the shape of the arguments."""
         return together(self.structure, leaves)
 
-    def loss(self, result: Any, has_aux: bool) -> tuple[Tensor, Any]:
+    def loss(self, result: Any, has_aux: Any) -> tuple[Tensor, Any]:
         """A result as the number to be differentiated and what else came."""
         aux = None
         if has_aux:

@@ -19,7 +19,7 @@ __all__ = ["value_and_grad"]
 
 
 def value_and_grad(
-    call: Call, has_aux: bool, allow_unused: bool, pull: Any = None
+    call: Call, has_aux: Any, allow_unused: Any, pull: Any = None
 ) -> tuple[Any, Any]:
     """What a call gives, a number, and its gradients; `pull` stands in for `runs.pulled`."""
     gradients = call.backend.gradients
@@ -63,7 +63,7 @@ class _ConnectedError(Exception):
     """A function gave a tensor that is on our tape, of which the engine knows nothing."""
 
 
-def _transformed(call: Call, has_aux: bool, allow_unused: bool) -> tuple[Any, Any] | None:
+def _transformed(call: Call, has_aux: Any, allow_unused: Any) -> tuple[Any, Any] | None:
     """By the engine's own transform; None where our tape must do it: the function uses tensors that
     need gradients by themselves, and not as its arguments, or an argument seems not to be used.
     """

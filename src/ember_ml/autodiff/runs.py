@@ -89,8 +89,8 @@ def pulled(
     seeds: Sequence[Tensor],
     inputs: Sequence[Tensor],
     *,
-    create: bool = False,
-    retain: bool = False,
+    create: Any = False,
+    retain: Any = False,
 ) -> list[Tensor | None]:
     """The gradients of inputs from those of results; None for inputs that were not used."""
     if len(results) == 1 and inputs and not (result := results[0])._spec.records:
@@ -121,18 +121,18 @@ def pulled(
 
 
 def _walked(
-    seeds: dict[Any, Tensor], inputs: Sequence[Tensor], create: bool, retain: bool
+    seeds: dict[Any, Tensor], inputs: Sequence[Tensor], create: Any, retain: Any
 ) -> list[Tensor | None]:
     """The same on our tape."""
     nodes = [x._node for x in inputs]
     found = backward.pull_back(seeds, nodes, retain=retain, create=create)
-    if len(found) == len(nodes):
-        return [found[node] for node in nodes]
-    out: list[Tensor | None] = []
-    for place, node in enumerate(nodes):
-        g = found.get(node)
-        # Whoever asks twice gets two, each to be written to.
-        out.append(g.copy() if g is not None and node in nodes[:place] else g)
+    # Besides these there are the gradients of results that keep theirs.
+    out: list[Tensor | None] = [found.pop(node, None) for node in nodes]
+    for place, g in enumerate(out):
+        if g is None:
+            first = out[nodes.index(nodes[place])]
+            if first is not None:  # whoever asks twice gets two, each to be written to
+                out[place] = first.copy()
     return out
 
 
@@ -141,7 +141,7 @@ def made(native: NativeArray, spec: Spec) -> Tensor:
     return (fill_grad if native.requires_grad else fill)(native, spec)
 
 
-def completed(call: Call, found: Sequence[Tensor | None], allow_unused: bool) -> Sequence[Tensor]:
+def completed(call: Call, found: Sequence[Tensor | None], allow_unused: Any) -> Sequence[Tensor]:
     """Gradients with zeros, or an error, for inputs that were not used."""
     for g in found:
         if g is None:

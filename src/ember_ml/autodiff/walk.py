@@ -28,7 +28,7 @@ _MANY: Final = sys.maxsize
 
 
 def walk(
-    seeds: dict[Node, Any], targets: frozenset[Node] | None, retain: bool, since: int
+    seeds: dict[Node, Any], targets: frozenset[Node] | None, retain: Any, since: int
 ) -> dict[Node, Any]:
     first = -1
     inner: frozenset[Node] = frozenset()  # wanted, and no leaves
@@ -68,7 +68,7 @@ def walk(
             break
         if node.keeps or (stops and (node in inner or node.order < since)):
             kept[node] = [g, spec]
-        if node.order < since:
+        if node.order < since or node.order < first:  # what is wanted came later
             continue
         rule = node.rule
         if rule is None:
