@@ -126,6 +126,8 @@ def _from_data(
     device: str | None,
     copy: bool | None,
 ) -> Tensor:
+    if backend.adopts and _varies(obj):
+        return _from_sizes(obj, backend, dtype, device)
     if isinstance(obj, _SEQUENCES):
         leaf = _first_leaf(obj)
         if isinstance(leaf, Tensor) or backend_of(leaf) is not None:
@@ -264,6 +266,23 @@ def _from_tensors(
         [x if isinstance(x, Tensor) else to_tensor(x, _home(obj) or backend) for x in obj]
     )
     return asarray(stacked, dtype, device)
+
+
+def _varies(obj: object) -> bool:
+    """True for numbers that were computed of sizes which differ from run to run."""
+    if isinstance(obj, _SEQUENCES):
+        return any(map(_varies, obj))
+    is_number = isinstance(obj, int | float) and not isinstance(obj, np.generic)
+    return is_number and type(obj) not in (bool, int, float)
+
+
+def _from_sizes(obj: object, backend: Backend, dtype: DType | None, device: str | None) -> Tensor:
+    """A tensor of such numbers, or of a list of them, in a function that is exported."""
+    if isinstance(obj, _SEQUENCES):
+        return _from_tensors(obj, backend, dtype, device)
+    default = dtypes.int64 if isinstance(obj, int) else dtypes.default_float
+    spec = backend.spec(dtype or default, device or device_for(backend))
+    return fill(backend.full((), obj, spec), spec)
 
 
 def _home(obj: Any) -> Backend | None:
