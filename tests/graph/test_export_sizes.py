@@ -105,6 +105,15 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "vmap-whole-too": lambda x: ops.vmap(
         lambda a, b, c: a * ops.max(b) + c, in_axes=(0, 1, None), out_axes=1
     )(x, x.T, x[0]),
+    "asarray": lambda x: x * ops.asarray(x.shape[0]) + ops.asarray(x.shape[0] / 2),
+    "asarray-whole": lambda x: ops.asarray(x.shape[0] // 8),
+    "asarray-of-shape": lambda x: ops.asarray([[3, x.shape[0]], [x.size, 2]], dtype="float32"),
+    "asarray-mixed": lambda x: ops.asarray((0.5, x.shape[0])),
+    "root": lambda x: x / ops.sqrt(x.shape[0]),
+    "cond": lambda x: ops.cond(ops.asarray(x.shape[0]) > 2, lambda: x[0] * 2.0, lambda: x[0]),
+    "fori": lambda x: ops.fori_loop(0, x.shape[0], lambda i, c: c * 0.5 + x[i], x[0]),
+    "fori-of-nothing-traced": lambda x: ops.fori_loop(0, x.shape[0], lambda i, c: c + i, 0),
+    "fori-of-few": lambda x: ops.fori_loop(x.shape[0] // 4, 3, lambda i, c: c + i, x),
     "kl-batchmean": lambda x: ops.losses.kl_div(x, ops.softmax(x), reduction="batchmean"),
 }
 
@@ -165,6 +174,12 @@ def _loops(x: Any) -> Any:
     return x
 
 
+def _goes_rarely(x: Any) -> Any:
+    for i in range(x.shape[0] // 8):
+        x = x + float(i + 1)
+    return x
+
+
 def _asks(x: Any) -> Any:
     return x if x.shape[0] > 2 else -x
 
@@ -173,6 +188,9 @@ def _asks(x: Any) -> Any:
     ("function", "text"),
     [
         (_loops, r"x = x \* 2\.0"),
+        (_goes_rarely, r"'n' 3 and 13.*x = x \+ float\(i \+ 1\)"),
+        (lambda x: ops.concat([x] + [x] * (x.shape[0] // 100)), r"'n' 3 and 193"),
+        (lambda x: x * [1.0, 2.0, 3.0, 4.0][x.shape[0] // 5], r"a constant of Mul differs \("),
         (_asks, r"comparison \(>\).*x\.shape\[0\] > 2"),
         (lambda x: x * (0.5 * x.shape[0]), r"a constant of Mul differs \("),
         (lambda x: x.reshape(3, 2), r"runs with the sizes \{'n': 3\} alone"),

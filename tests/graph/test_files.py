@@ -15,7 +15,7 @@ ort: Any = pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402  # after the skip
 
 import ember_ml as em  # noqa: E402
-from ember_ml.errors import DomainError, FormatError  # noqa: E402
+from ember_ml.errors import DomainError, DTypeError, FormatError  # noqa: E402
 from ember_ml.graph import Graph, Node, Value, onnx_writing  # noqa: E402
 from ember_ml.graph import types as element_types  # noqa: E402
 from ember_ml.graph.onnx_reading import load_onnx  # noqa: E402
@@ -314,6 +314,18 @@ class TestSaving:
         with pytest.raises(FormatError, match=r"\.onnx"):
             branching().save(tmp_path / "model.pb")
 
+    @pytest.mark.parametrize("external", [False, True])
+    def test_a_folder_that_is_not_there(self, tmp_path: Path, external: bool) -> None:
+        path = tmp_path / "none" / "model.onnx"
+        with pytest.raises(FileNotFoundError, match="no such directory to save in"):
+            branching().save(path, external_data=external)
+
+    def test_what_is_no_path(self) -> None:
+        with pytest.raises(DTypeError, match=r"Graph\.save takes the path of a file, not int"):
+            branching().save(3)  # type: ignore[arg-type]  # that is what is tested
+        with pytest.raises(DTypeError, match=r"Graph\.draw takes the path of a file, not Graph"):
+            branching().draw(branching())  # type: ignore[arg-type]  # the same
+
 
 class TestReading:
     @pytest.mark.parametrize("opset", range(13, 24))
@@ -349,6 +361,8 @@ class TestReading:
             assert em.load_onnx(source).run({"x": [1, 2]})["y"].tolist() == [-1, -2]
         with pytest.raises(FileNotFoundError):
             load_onnx(tmp_path / "none.onnx")
+        with pytest.raises(DTypeError, match=r"takes a path, the bytes of a file .* not Graph"):
+            load_onnx(load_onnx(model))
 
     def test_types_that_follow(self) -> None:
         model = parsed(

@@ -65,6 +65,8 @@ class TestProviders:
             RuntimeProgram(doubling(), device="abacus")
         with pytest.raises(DeviceError, match="no provider"):
             RuntimeProgram(doubling(), [])
+        with pytest.raises(DTypeError, match=r"providers=\['CPUExecutionProvider'\], a list"):
+            RuntimeProgram(doubling(), "CPUExecutionProvider")
         with pytest.raises(DomainError, match="not both"):
             RuntimeProgram(doubling(), ["CPUExecutionProvider"], device="cpu")
 
@@ -203,6 +205,38 @@ class TestBorder:
         made = doubling("int64").run({"x": [1, 2]})["y"]
         assert made.dtype == np.int64
         assert made.tolist() == [2, 4]
+
+    @pytest.mark.parametrize("backend", [None, "numpy"])
+    def test_lists_are_exact_or_refused(self, backend: str | None) -> None:
+        def given(dtype: str, numbers: list[Any]) -> Any:
+            graph = Graph()
+            graph.output("y", graph.input("x", dtype, (len(numbers),)))
+            made = graph.run({"x": numbers}, backend)["y"]
+            return np.asarray(made if backend is None else made.numpy()).tolist()
+
+        for dtype, numbers in [
+            ("uint64", [2**63, 1]),  # float64 to NumPy, with neither of them
+            ("uint64", [2**64 - 1, np.int8(0)]),
+            ("int64", [2**63 - 1, -(2**63)]),
+            ("int4", [-8, 7]),
+            ("uint4", [15, 0]),
+        ]:
+            assert given(dtype, numbers) == numbers
+        assert given("float32", [2**70, -1]) == [2.0**70, -1.0]
+        for dtype, wrong, text in [
+            ("uint64", [2**64, 1], "input 'x' cannot be made of list"),
+            ("uint64", [2**63, -1], "input 'x' cannot be made of list"),
+            ("uint64", [2**63, 0.5], "float64 is no uint64"),
+            ("int64", [2**63, 1], "input 'x' cannot be made of list"),
+            ("int4", [8, 0], "int4 goes from -8 to 7"),
+            ("int4", [2**63, -1], "int4 goes from -8 to 7"),
+            ("uint4", [-1, 0], "uint4 goes from 0 to 15"),
+            ("int4", [1.5, 1], "float64 is no int4"),
+            ("float32", [10**400, 1], "input 'x' cannot be made of list"),
+            ("bool", [2**70, 1], "int64 is no bool"),
+        ]:
+            with pytest.raises(DTypeError, match=text):
+                given(dtype, wrong)
 
     def test_an_input_that_is_an_output(self) -> None:
         graph = Graph()

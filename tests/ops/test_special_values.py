@@ -70,6 +70,17 @@ def test_extreme_integers(backend: str) -> None:
     assert (top // 2).tolist() == [2**63 - 1, 2**62]
 
 
+@pytest.mark.parametrize("wide", [[2**63], [2**63, 1], [[1], [2**63]], [-1, 2**63], [2**64, 1]])
+def test_integers_beyond_int64_become_floats_only_when_asked(backend: str, wide: list[int]) -> None:
+    with pytest.raises(em.DomainError, match=r"got .* with integers beyond int64; give"):
+        ops.asarray(wide)
+    found = ops.asarray(wide, dtype="float32")
+    np.testing.assert_array_equal(found.numpy(), np.array(wide, np.float32))
+    with pytest.raises(em.DomainError, match="too large"):
+        ops.asarray([10**400, 1], dtype="float32")
+    same(ops.asarray([1, 0.5, 2**63]), [1.0, 0.5, 2.0**63])
+
+
 def test_numpy_is_silent_where_others_are(backend: str) -> None:
     zero = ops.zeros(2)
     with np.errstate(all="warn"):

@@ -275,6 +275,10 @@ def test_tensors_of_ember_ml_are_data(ort):
         ("float32", ["1"] * 4, "takes numbers"),
         ("float32", [10**400] * 4, "no float32 numbers"),
         ("int64", [2**70] * 4, "no int64 numbers"),
+        ("int64", [2**63, 1, 2, 3], "no int64 numbers"),
+        ("uint64", [2**63, 1, 2, 0.5], "takes integers"),
+        ("uint64", [2**63, 1, 2, -1], "no uint64 numbers"),
+        ("int4", [], r"shape \(0,\)"),
         ("float32", "text", "give bytes"),
         ("float32", None, "give bytes"),
         ("float32", object(), "give bytes"),
@@ -287,6 +291,22 @@ def test_wrong_data(ort, data_type, given, text):
         ort.write_tensor(tensor, given)
     assert str(caught.value).startswith("write_tensor: ")
     assert ort.read_tensor(tensor).tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize(
+    "numbers", [[2**63, 1], [[2**64 - 1, 0]], (2**53 + 1, 2**64 - 1), [np.uint64(2**63), 1]]
+)
+def test_lists_of_unsigned_integers_of_any_size(context, numbers):
+    descriptor = {"data_type": "uint64", "shape": np.shape(numbers)}
+    tensor = context.create_tensor({**descriptor, "readable": True, "writable": True})
+    context.write_tensor(tensor, numbers)
+    assert context.read_tensor(tensor).tolist() == np.array(numbers, np.uint64).tolist()
+
+    builder = MLGraphBuilder(context)
+    graph = builder.build({"y": builder.identity(builder.constant(descriptor, numbers))})
+    made = context.create_tensor({**descriptor, "readable": True})
+    context.dispatch(graph, {}, {"y": made})
+    assert context.read_tensor(made).tolist() == np.array(numbers, np.uint64).tolist()
 
 
 def test_floats_that_are_too_large_become_infinite(ort):

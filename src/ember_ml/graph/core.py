@@ -12,6 +12,7 @@ the `ops` executor gives each operator its meaning on NumPy, torch, JAX and MLX.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -262,11 +263,11 @@ class Graph:
 
         return to_onnx(self)
 
-    def save(self, path: str | Path, *, external_data: bool | None = None) -> None:
+    def save(self, path: str | os.PathLike[str], *, external_data: bool | None = None) -> None:
         """Write it as an ONNX file; large weights go to a file beside it (`external_data`)."""
         from ember_ml.graph.onnx_writing import save
 
-        save(self, Path(path), external_data=external_data)
+        save(self, _path(path, "Graph.save"), external_data=external_data)
 
     def summary(self) -> str:
         """What it takes, gives and consists of, as tables."""
@@ -274,11 +275,18 @@ class Graph:
 
         return summary(self)
 
-    def draw(self, path: str | Path) -> None:
+    def draw(self, path: str | os.PathLike[str]) -> None:
         """Draw it as an SVG file, for people to look at."""
         from ember_ml.graph.showing import draw
 
-        draw(self, Path(path))
+        draw(self, _path(path, "Graph.draw"))
+
+
+def _path(path: str | os.PathLike[str], call: str) -> Path:
+    try:
+        return Path(path)
+    except TypeError:
+        raise DTypeError(f"{call} takes the path of a file, not {type(path).__name__}") from None
 
 
 def _shown(shape: Iterable[Dim] | None) -> str:

@@ -40,7 +40,7 @@ from ember_ml.graph.tracing.installing import (
 from ember_ml.graph.tracing.lines import is_foreign, place_of, text_of, user_line
 from ember_ml.graph.tracing.operand import Operand
 from ember_ml.graph.tracing.randomness import stream_states, without_draws
-from ember_ml.graph.tracing.sizes import Name, Ratio, Size
+from ember_ml.graph.tracing.sizes import Name, Ratio, Size, noted
 from ember_ml.graph.tracing.trace import Trace, cast, size_operand, tracing
 from ember_ml.tensor import convert
 from ember_ml.tensor.core import Tensor, fill, require_grad
@@ -253,11 +253,12 @@ class _Export:
         # A size of one broadcasts, and one of zero is no example.
         first = {name: side if side > 1 else 3 for name, side in examples.items()}
         before = self._streams()
-        trace = self._trace(first)
+        with noted() as computed:
+            trace = self._trace(first)
         errors: list[EmberError] = []
-        agreed = 0
+        agreed: list[dict[str, int]] = []
         for sizes in guarding.other_sizes(first):
-            if agreed == guarding.ENOUGH:
+            if len(agreed) == guarding.ENOUGH:
                 break
             try:
                 second = self._trace(sizes)
@@ -269,8 +270,9 @@ class _Export:
             except TraceError:
                 self._check_again(trace, first, before)  # it may be no matter of sizes
                 raise
-            agreed += 1
+            agreed.append(sizes)
         if agreed:
+            self._check_larger(trace, first, guarding.telling_sizes(computed, first, agreed))
             if before != self._streams():
                 self._check_again(trace, first, before)
             self._check_smallest(trace, dict.fromkeys(first, 1))
@@ -300,6 +302,17 @@ class _Export:
                     f"call; the second gave {type(error).__name__}: {error}"
                 ) from error
             guarding.require_repeated(trace, second)
+
+    def _check_larger(
+        self, trace: Trace, first: dict[str, int], sizes: dict[str, int] | None
+    ) -> None:
+        if sizes is None:
+            return
+        try:
+            larger = self._trace(sizes)
+        except Exception:  # the function, whatever it raises, does not take such sizes
+            return
+        guarding.require_same(trace, larger, first, sizes)
 
     def _check_smallest(self, trace: Trace, ones: dict[str, int]) -> None:
         try:

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ember_ml.errors import DomainError, FormatError
+from ember_ml.errors import DomainError, DTypeError, FormatError
 from ember_ml.graph.core import Graph
 from ember_ml.graph.onnx_graphs import ModelReader
 from ember_ml.graph.onnx_inference import learn_types
@@ -44,7 +44,13 @@ def load_onnx(source: str | os.PathLike[str] | bytes | Any) -> Graph:
     if isinstance(source, bytes | bytearray | memoryview):
         model = _parsed(onnx, bytes(source), _MESSAGE)
         return _read(onnx, model, _MESSAGE, TensorReader(_MESSAGE, None))
-    path = Path(source)
+    try:
+        path = Path(source)
+    except TypeError:
+        raise DTypeError(
+            "em.load_onnx takes a path, the bytes of a file or an onnx.ModelProto, "
+            f"not {type(source).__name__}"
+        ) from None
     what = f"'{path}' cannot be read as an ONNX model"
     model, tensors = _open(onnx, path, what)
     try:

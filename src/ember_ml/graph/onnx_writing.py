@@ -317,6 +317,8 @@ def save(graph: Graph, path: Path, *, external_data: bool | None = None) -> None
 
 
 def _data_files(path: Path) -> list[Path]:
+    if not path.parent.is_dir():  # told by who writes there
+        return []
     pattern = re.compile(re.escape(path.name) + r"\.data(-[0-9a-f]{8})?")
     return [x for x in path.parent.iterdir() if pattern.fullmatch(x.name)]
 

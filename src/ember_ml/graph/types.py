@@ -14,7 +14,17 @@ import numpy as np
 
 from ember_ml.errors import DTypeError
 
-__all__ = ["BITS", "NAMES", "name_of", "native", "number_of", "numpy_dtype", "type_name"]
+__all__ = [
+    "BITS",
+    "NAMES",
+    "is_whole",
+    "listed",
+    "name_of",
+    "native",
+    "number_of",
+    "numpy_dtype",
+    "type_name",
+]
 
 # By ONNX's TensorProto.DataType.
 NAMES: Final[dict[int, str]] = {
@@ -85,6 +95,27 @@ def native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
+def listed(given: Any, name: str) -> np.ndarray[Any, Any]:
+    """A list of numbers as NumPy reads it; where an integer type is wanted, integers stay exact.
+
+    NumPy makes float64 of those of which one needs the 64th bit and another does not; here they
+    are objects, and so are those past 64 bits.
+
+    >>> listed([2**63, 1], "uint64")
+    array([9223372036854775808, 1], dtype=object)
+    """
+    made = np.asarray(given)
+    if made.dtype.kind == "f" and "int" in name:
+        exact = np.asarray(given, dtype=object)
+        return exact if made.size and is_whole(exact) else made
+    return made
+
+
+def is_whole(array: np.ndarray[Any, Any]) -> bool:
+    """Whether objects are integers, all of them; a bool is none."""
+    return all(isinstance(x, int | np.integer) and type(x) is not bool for x in array.flat)
+
+
 def name_of(dtype: object) -> str:
     """The element type of a NumPy dtype, or of anything that is one's name.
 
@@ -98,15 +129,15 @@ def name_of(dtype: object) -> str:
         made = np.dtype(dtype)  # type: ignore[call-overload]  # whatever NumPy takes for one
         found = "string" if made.kind in "US" else _OF_DTYPE.get(made)
     if found is None:
-        raise DTypeError(f"graphs hold no elements of type {dtype!r}; they hold {_listed()}")
+        raise DTypeError(f"graphs hold no elements of type {dtype!r}; they hold {_all_names()}")
     return found
 
 
 def _known(name: str) -> str:
     if name not in _NUMBERS:
-        raise DTypeError(f"graphs hold no elements of type {name!r}; they hold {_listed()}")
+        raise DTypeError(f"graphs hold no elements of type {name!r}; they hold {_all_names()}")
     return name
 
 
-def _listed() -> str:
+def _all_names() -> str:
     return ", ".join(_NUMBERS)

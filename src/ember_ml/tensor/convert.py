@@ -126,6 +126,8 @@ def _from_data(
     device: str | None,
     copy: bool | None,
 ) -> Tensor:
+    if backend.adopts and _varies(obj):
+        return _from_sizes(obj, backend, dtype, device)
     if isinstance(obj, _SEQUENCES):
         leaf = _first_leaf(obj)
         if isinstance(leaf, Tensor) or backend_of(leaf) is not None:
@@ -185,6 +187,8 @@ def _array_of_numbers(obj: object, dtype: DType | None, *, weak: bool) -> np.nda
     try:
         # Integers are read in their own dtype: uint64 has values that int64 has not.
         array = np.array(obj, dtype=wide) if wide and _integral(obj) else np.array(obj)
+        if array.dtype.kind == "O" and dtype is not None and _are(array, (int, float)):
+            array = array.astype(np.float64)  # with integers past 64 bits
     except OverflowError as error:
         raise DomainError(f"ops.asarray got {_brief(obj)} for {dtype}: {error}") from None
     except ValueError as error:
@@ -195,6 +199,10 @@ def _array_of_numbers(obj: object, dtype: DType | None, *, weak: bool) -> np.nda
         raise DTypeError(f"ops.asarray got {_brief(obj)}: {error}") from None
     if dtype is not None or not weak:
         return array
+    if array.dtype.kind == "f" and array.size and _integral(obj) and np.abs(array).max() >= 2**63:
+        # NumPy makes floats of integers of which one needs the 64th bit and another does not.
+        exact = np.array(obj, dtype=object)
+        array = exact if _are(exact, (int, np.integer)) else array
     default = _WEAK_DEFAULTS.get(array.dtype.kind)
     if default is None:
         if array.dtype.kind in "uO" and _integral(obj):
@@ -209,6 +217,10 @@ def _array_of_numbers(obj: object, dtype: DType | None, *, weak: bool) -> np.nda
 def _integral(obj: object) -> bool:
     leaf = _first_leaf(obj) if isinstance(obj, _SEQUENCES) else obj
     return isinstance(leaf, int) and not isinstance(leaf, bool)
+
+
+def _are(array: np.ndarray[Any, Any], kinds: tuple[type, ...]) -> bool:
+    return all(isinstance(x, kinds) for x in array.flat)
 
 
 def plain_array(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -264,6 +276,23 @@ def _from_tensors(
         [x if isinstance(x, Tensor) else to_tensor(x, _home(obj) or backend) for x in obj]
     )
     return asarray(stacked, dtype, device)
+
+
+def _varies(obj: object) -> bool:
+    """True for numbers that were computed of sizes which differ from run to run."""
+    if isinstance(obj, _SEQUENCES):
+        return any(map(_varies, obj))
+    is_number = isinstance(obj, int | float) and not isinstance(obj, np.generic)
+    return is_number and type(obj) not in (bool, int, float)
+
+
+def _from_sizes(obj: object, backend: Backend, dtype: DType | None, device: str | None) -> Tensor:
+    """A tensor of such numbers, or of a list of them, in a function that is exported."""
+    if isinstance(obj, _SEQUENCES):
+        return _from_tensors(obj, backend, dtype, device)
+    default = dtypes.int64 if isinstance(obj, int) else dtypes.default_float
+    spec = backend.spec(dtype or default, device or device_for(backend))
+    return fill(backend.full((), obj, spec), spec)
 
 
 def _home(obj: Any) -> Backend | None:

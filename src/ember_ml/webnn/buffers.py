@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from ember_ml.graph.onnx_writing import pack4
-from ember_ml.graph.types import numpy_dtype
+from ember_ml.graph.types import listed, numpy_dtype
 from ember_ml.webnn.descriptors import MLOperandDescriptor, byte_length
 from ember_ml.webnn.errors import MLTypeError
 from ember_ml.webnn.numbers import is_number
@@ -129,14 +129,14 @@ def _numbers(what: str, given: Any, descriptor: MLOperandDescriptor) -> Array:
     """A list of numbers as an array of the tensor's type, where none of them changes its kind."""
     data_type = descriptor.data_type
     try:
-        made = np.asarray(given)
+        made = listed(given, data_type)
         # Integers past 64 bits are objects to NumPy; they stay Python's until they are cast.
         numbers = made.dtype.kind in "iuf" or all(is_number(one) for one in made.flat)
         if made.size and not numbers:
             raise MLTypeError(f"{what}: {data_type} takes numbers, not {given!r}")
         if "int" in data_type and made.size and made.dtype.kind == "f":
             raise MLTypeError(f"{what}: {data_type} takes integers, not {given!r}")
-        if is_packed(data_type):
+        if is_packed(data_type) and made.size:
             low, high = (-8, 7) if data_type == "int4" else (0, 15)
             if made.min() < low or made.max() > high:
                 raise MLTypeError(f"{what}: {data_type} goes from {low} to {high}")

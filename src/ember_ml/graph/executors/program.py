@@ -62,18 +62,25 @@ def _fed(graph: Graph, asked: Value | None, value: Any) -> Any:
 def _listed(graph: Graph, asked: Value, value: Any) -> np.ndarray[Any, Any]:
     dtype = types.numpy_dtype(asked.dtype)
     try:
-        made = np.asarray(value)
-        kinds = made.dtype.kind + dtype.kind
+        made = types.listed(value, asked.dtype)
+        whole = made.dtype.kind == "O" and types.is_whole(made)
+        source = np.dtype(np.int64) if whole else made.dtype
+        kinds = source.kind + dtype.kind
         if asked.dtype == "string":
             sound = made.dtype.kind in "UO" or not made.size
-        elif made.dtype.kind in "UO":
+        elif source.kind in "UO":
             sound = False
+        elif types.BITS[asked.dtype] == 4:  # ml_dtypes would cut fractions, and wrap
+            sound = not made.size or source.kind in "iub"
+            least, most = (-8, 7) if asked.dtype == "int4" else (0, 15)
+            if sound and made.size and not least <= made.min() <= made.max() <= most:
+                raise OverflowError(f"{asked.dtype} goes from {least} to {most}")
         else:  # whole numbers of Python have no sign of their own; NumPy checks their size
             sound = not made.size or kinds in ("ii", "iu", "ui", "uu") or dtype.kind == "V"
-            sound = sound or np.can_cast(made.dtype, dtype, "same_kind")
+            sound = sound or np.can_cast(source, dtype, "same_kind")
         if sound:
             return np.asarray(value, dtype)
-        error = f"{made.dtype} is no {asked.dtype}"
+        error = f"{source} is no {asked.dtype}"
     except (TypeError, ValueError, OverflowError) as found:
         error = str(found)
         if "inhomogeneous" in error:

@@ -15,6 +15,7 @@ from ember_ml.errors import (
     BackendUnavailableError,
     DeviceError,
     DomainError,
+    DTypeError,
     EmberError,
     FormatError,
     ShapeError,
@@ -315,6 +316,8 @@ def _choices(providers: Sequence[str] | None, device: str | None) -> list[list[s
     if providers is None:
         found = [[name, _CPU] for name in DEVICES.values() if name in there and name != _CPU]
         return [*found, [_CPU]]
+    if isinstance(providers, str):  # a list of letters, else
+        raise DTypeError(f"RuntimeProgram takes providers=['{providers}'], a list, not a str")
     missing = [name for name in providers if name not in there]
     if missing or not providers:
         raise DeviceError(

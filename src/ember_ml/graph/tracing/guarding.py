@@ -7,7 +7,7 @@ Where they differ with the same sizes, a random number, a time or a counter did.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from ember_ml.errors import EmberError, TraceError
 from ember_ml.graph.core import Graph, Node, Value
 from ember_ml.graph.tracing.lines import text_of
-from ember_ml.graph.tracing.sizes import valued
+from ember_ml.graph.tracing.sizes import Size, names_in, valued
 from ember_ml.graph.tracing.trace import Trace
 
 __all__ = [
@@ -25,12 +25,15 @@ __all__ = [
     "require_repeated",
     "require_results",
     "require_same",
+    "telling_sizes",
 ]
 
 
 # How many other traces a graph is compared with: some code asks whether a size is even, or fits
 # a multiple, so one kind of size is not enough.
 ENOUGH: Final = 2
+# By how much sizes grow until something changes: each is a trace that computes so much more.
+_LARGER: Final = (4, 16, 64, 256)
 # How far results of graphs of another form may be apart, by the largest of them.
 _ROUNDING: Final = 1e-2
 
@@ -46,6 +49,34 @@ def other_sizes(first: dict[str, int]) -> Iterator[dict[str, int]]:
     for made in (fewer, {name: side // 2 for name, side in first.items()}):
         if min(made.values()) > 1:
             yield made
+
+
+def telling_sizes(
+    computed: Sequence[Size], first: dict[str, int], others: Sequence[dict[str, int]]
+) -> dict[str, int] | None:
+    """Sizes at which more changes of what a user's code computed of sizes; None where all did.
+
+    `n // 8` is 0 for most examples, and `range(n // 8)` a loop that none of their traces has.
+    """
+    silent = [
+        size
+        for size in {size.polynomial: size for size in computed}.values()
+        if len({_count(size, sizes) for sizes in (first, *others)}) == 1
+    ]
+    best, changed = None, 0
+    for times in _LARGER:
+        sizes = dict(first)
+        for name in set().union(*(names_in(size.polynomial) for size in silent)):
+            sizes[name] = first[name] * times + 1
+        found = sum(_count(size, sizes) != _count(size, first) for size in silent)
+        if found > changed:
+            best, changed = sizes, found
+    return best
+
+
+def _count(size: Size, sizes: dict[str, int]) -> int:
+    """How often a loop goes; nothing that a node tells is of interest here."""
+    return max(valued(size, sizes) or 0, 0)
 
 
 def require_own(trace: Trace) -> None:

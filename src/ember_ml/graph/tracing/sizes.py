@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 from ember_ml.errors import TraceError
@@ -21,7 +23,9 @@ __all__ = [
     "Polynomial",
     "Ratio",
     "Size",
+    "names_in",
     "never_negative",
+    "noted",
     "plain",
     "sizes_in",
     "valued",
@@ -34,6 +38,8 @@ Monomial = tuple[Atom, ...]
 Polynomial = tuple[tuple[Monomial, int], ...]
 
 _LIBRARY: Final = __name__.partition(".")[0]
+# What the code of a user computes of sizes, while somebody wants to know.
+_NOTED: Final[ContextVar[list[Size] | None]] = ContextVar("noted", default=None)
 
 
 class Name(str):
@@ -351,6 +357,32 @@ def never_negative(size: int) -> bool:
     return least is not None and least >= 0
 
 
+@contextmanager
+def noted() -> Iterator[list[Size]]:
+    """A list of what a user's code computes of sizes within the block.
+
+    Python takes such a number for a plain one in `range(n // 8)`, as an index of a list and in
+    `[x] * (n // 8)`, and does not ask.
+    """
+    found: list[Size] = []
+    token = _NOTED.set(found)
+    try:
+        yield found
+    finally:
+        _NOTED.reset(token)
+
+
+def names_in(polynomial: Polynomial) -> set[str]:
+    """The names of the sizes that something was computed of."""
+    found: set[str] = set()
+    for atom in (atom for monomial, _ in polynomial for atom in monomial):
+        if isinstance(atom, str):
+            found.add(str(atom))
+        elif atom[0] != "shape":
+            found |= names_in(atom[1]) | names_in(atom[2])
+    return found
+
+
 def valued(size: int, sizes: Mapping[str, int]) -> int | None:
     """What a size is with others in place of those of the example; None where a node tells it."""
     return _value(size.polynomial, sizes) if type(size) is Size else size
@@ -430,8 +462,11 @@ def _made(a: Any, b: Any, number: Any, combine: Any) -> Any:
     first, second = _read(a), _read(b)
     if first is None or second is None:
         return NotImplemented
-    value = number(plain(a), plain(b))
-    return Size.of(value, combine(first, second))
+    made = Size.of(number(plain(a), plain(b)), combine(first, second))
+    computed = _NOTED.get()
+    if computed is not None and type(made) is Size and _asked_by_user():
+        computed.append(made)
+    return made
 
 
 def _packed(terms: Mapping[Monomial, int]) -> Polynomial:
