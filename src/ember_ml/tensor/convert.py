@@ -177,17 +177,18 @@ def _array_of(
             raise CopyError(f"ops.asarray(copy=False) cannot share memory with a {kind}")
         if isinstance(obj, np.generic):
             return np.asarray(obj), True
-        weak = not isinstance(_first_leaf(obj), _NUMPY)
-        return _array_of_numbers(obj, dtype, weak=weak), True
+        return _array_of_numbers(obj, dtype, _first_leaf(obj)), True
     return _array_of_buffer(obj, copy), False
 
 
-def _array_of_numbers(obj: object, dtype: DType | None, *, weak: bool) -> np.ndarray[Any, Any]:
+def _array_of_numbers(obj: object, dtype: DType | None, leaf: object) -> np.ndarray[Any, Any]:
+    """A number or a list of them, of which `leaf` is the first."""
     wide = None if dtype is None or not dtype.is_integer else dtype.numpy
+    integral = isinstance(leaf, int) and type(leaf) is not bool
     try:
         # Integers are read in their own dtype: uint64 has values that int64 has not.
-        array = np.array(obj, dtype=wide) if wide and _integral(obj) else np.array(obj)
-        if array.dtype.kind == "O" and dtype is not None and _are(array, (int, float)):
+        array = np.array(obj, dtype=wide) if wide and integral else np.array(obj)
+        if dtype is not None and array.dtype.kind == "O" and _are(array, (int, float)):
             array = array.astype(np.float64)  # with integers past 64 bits
     except OverflowError as error:
         raise DomainError(f"ops.asarray got {_brief(obj)} for {dtype}: {error}") from None
@@ -197,26 +198,23 @@ def _array_of_numbers(obj: object, dtype: DType | None, *, weak: bool) -> np.nda
         raise
     except TypeError as error:
         raise DTypeError(f"ops.asarray got {_brief(obj)}: {error}") from None
-    if dtype is not None or not weak:
+    if dtype is not None or isinstance(leaf, _NUMPY):
         return array
-    if array.dtype.kind == "f" and array.size and _integral(obj) and np.abs(array).max() >= 2**63:
+    kind = array.dtype.kind
+    if integral and kind == "f" and array.size and np.abs(array).max() >= 2**63:
         # NumPy makes floats of integers of which one needs the 64th bit and another does not.
         exact = np.array(obj, dtype=object)
-        array = exact if _are(exact, (int, np.integer)) else array
-    default = _WEAK_DEFAULTS.get(array.dtype.kind)
+        if _are(exact, (int, np.integer)):
+            array, kind = exact, "O"
+    default = _WEAK_DEFAULTS.get(kind)
     if default is None:
-        if array.dtype.kind in "uO" and _integral(obj):
+        if kind in "uO" and integral:
             raise DomainError(
                 f"ops.asarray got {_brief(obj)} with integers beyond int64; "
                 f"give dtype='uint64' or a floating dtype"
             )
         return array
     return array if array.dtype == default.numpy else aligned.cast(array, default.numpy)
-
-
-def _integral(obj: object) -> bool:
-    leaf = _first_leaf(obj) if isinstance(obj, _SEQUENCES) else obj
-    return isinstance(leaf, int) and not isinstance(leaf, bool)
 
 
 def _are(array: np.ndarray[Any, Any], kinds: tuple[type, ...]) -> bool:
@@ -254,7 +252,12 @@ def _array_of_buffer(obj: Any, copy: bool | None) -> np.ndarray[Any, Any]:
         if hasattr(obj, "__len__") and hasattr(obj, "__getitem__"):
             if copy is False:
                 raise CopyError("ops.asarray(copy=False) cannot share memory with a sequence")
-            return _array_of_numbers(list(obj), None, weak=True)
+            values = list(obj)
+            leaf = _first_leaf(values)
+            # A sequence of its own kind is read as a list of Python's numbers is.
+            return _array_of_numbers(
+                values, None, leaf.item() if isinstance(leaf, np.generic) else leaf
+            )
     return np.asarray(obj)
 
 
