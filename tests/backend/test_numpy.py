@@ -143,3 +143,14 @@ def test_products_of_any_shape(shape: tuple[int, int, int], dtype: str) -> None:
         got = ops.matmul(left, ops.asarray(b, dtype=dtype))
         assert (got.dtype.name, got.shape) == (dtype, (rows, columns))
         np.testing.assert_array_equal(got.numpy(), np.einsum("ik,kj->ij", a, b))
+
+
+@pytest.mark.parametrize(
+    "op", [lambda x: x * x, lambda x: x @ x, lambda x: ops.add(x, x), lambda x: 3.0 * x]
+)
+def test_overflow_is_what_errstate_asks_for(op: Any) -> None:
+    x = ops.asarray([3e38, 3e38])
+    with np.errstate(over="ignore"):
+        assert np.isinf(op(x).numpy()).all()
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
+        op(x)

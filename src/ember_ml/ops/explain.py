@@ -67,8 +67,9 @@ def _explained(
         wrong = _wrong_axis(axis, len(shapes[0]))
         if wrong:
             return AxisError(f"ops.{op} got axis {axis} for {facts}; {wrong}")
-    if isinstance(error, MemoryError | RecursionError | NameError | Warning):
-        return error  # no mistake of the caller; a Warning only where filters make it an error
+    if isinstance(error, MemoryError | RecursionError | NameError | Warning | FloatingPointError):
+        # No mistake of the caller; the last two come where filters and np.errstate ask for them.
+        return error
     if op == "matmul" and len(shapes) == 2:
         wrong = _wrong_matmul(shapes[0], shapes[1])
         if wrong:
