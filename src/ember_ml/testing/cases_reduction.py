@@ -87,6 +87,11 @@ def _finite(op: str, low: float = -2, high: float = 2) -> Callable[[DType], list
     return lambda dtype: [(sample(op, (2, 3, 4), dtype, low, high),)]
 
 
+def _parts(dtype: DType) -> list[Inputs]:
+    rows = [[1j, 2], [1j, 0], [0, -0.0], [complex(0, np.nan), 1], [np.inf, complex(0, -1e-30)]]
+    return [(np.array(rows, dtype.numpy),)]
+
+
 _NUMERIC: Final = tuple(d for d in dtypes.ALL if d is not dtypes.bool)
 _FLOATS: Final = tuple(d for d in dtypes.ALL if d.is_floating)
 
@@ -143,6 +148,13 @@ def _others() -> list[Case]:
                  lambda dtype: [(np.full((2, 20_001), 0.1).astype(dtype.numpy),)],
                  (dtypes.float32, dtypes.float64), ulps=64, label="long")
             for op in ("sum", "mean")
+        ),
+        # A number is true by any of its parts, and so is NaN.
+        *(
+            Case(op, lambda xp, x, op=op: getattr(xp, op)(x, axis=1),
+                 lambda x, op=op: getattr(np, op)(x, axis=1), _parts,
+                 tuple(d for d in dtypes.ALL if d.is_complex), law(op), label="parts")
+            for op in ("all", "any", "count_nonzero")
         ),
         Case("var", lambda xp, x: xp.var(x, axis=1, correction=1),
              lambda x: np.var(x, axis=1, ddof=1), _finite("var"), _FLOATS, ulps=64,

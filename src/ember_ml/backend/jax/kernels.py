@@ -100,10 +100,20 @@ def _reduction(function: Kernel) -> Kernel:
     return jax.jit(kernel, static_argnames=("axis", "keepdims"), inline=True)
 
 
+def _of_truths(function: Kernel) -> Kernel:
+    """JAX takes the real part of a complex number for its truth."""
+
+    def kernel(x: NativeArray, axis: Any, keepdims: bool) -> NativeArray:
+        truths = x != 0 if jnp.issubdtype(x.dtype, jnp.complexfloating) else x
+        return function(truths, axis=axis, keepdims=keepdims)
+
+    return kernel
+
+
 _REDUCTIONS: Final = {
     name: _reduction(getattr(jnp, name))
-    for name in ("all", "any", "count_nonzero", "max", "mean", "min", "prod", "sum")
-}
+    for name in ("count_nonzero", "max", "mean", "min", "prod", "sum")
+} | {name: _reduction(_of_truths(getattr(jnp, name))) for name in ("all", "any")}
 
 
 def argmax(x: NativeArray, axis: int | None, keepdims: bool) -> NativeArray:
