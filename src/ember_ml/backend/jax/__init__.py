@@ -165,7 +165,7 @@ class JaxBackend(Backend):
 
     def setitem(self, native: NativeArray, key: tuple[Any, ...], value: NativeArray) -> NativeArray:
         host = _host_key(native, key)
-        if host is not None and (isinstance(value, np.ndarray) or _in_place(value)):
+        if host is not None and (isinstance(value, np.ndarray) or kernels.in_place(value)):
             written = aligned.copy(hosting.to_numpy(native, None))
             written[host] = np.asarray(value)
             return hosting.take(written, next(iter(native.devices())))
@@ -291,16 +291,9 @@ def _host_key(native: NativeArray, key: tuple[Any, ...]) -> tuple[Any, ...] | No
     JAX takes such keys apart op by op, and compiles a program for each number of elements found.
     """
     arrays = [item for item in key if hasattr(item, "shape")]
-    if not arrays or hosting.within_trace() or not all(map(_in_place, (native, *arrays))):
+    if not arrays or hosting.within_trace() or not all(map(kernels.in_place, (native, *arrays))):
         return None
     return tuple(np.asarray(item) if hasattr(item, "shape") else item for item in key)
-
-
-def _in_place(native: NativeArray) -> bool:
-    """True where NumPy may read an array where it lies."""
-    if isinstance(native, np.ndarray):
-        return False
-    return kernels.readable(native) and hosting.is_on_host(native)
 
 
 def _spread_truths(

@@ -14,11 +14,11 @@ from jax.core import Tracer
 
 from ember_ml.backend import checks
 from ember_ml.backend.contract import Kernel, NativeArray
-from ember_ml.backend.jax import complexes, products, slopes
+from ember_ml.backend.jax import complexes, hosting, products, slopes
 from ember_ml.dtypes import DType
 from ember_ml.errors import DomainError, IntegerDivisionError, UnsupportedOpError
 
-__all__ = ["OVERRIDES", "cast", "copy", "of_dtype", "pick", "readable", "truth"]
+__all__ = ["OVERRIDES", "cast", "copy", "in_place", "of_dtype", "pick", "readable", "truth"]
 
 
 def readable(x: NativeArray) -> bool:
@@ -29,6 +29,11 @@ def readable(x: NativeArray) -> bool:
     if where == "all" or isinstance(x, np.ndarray):
         return True
     return all(device.platform == "cpu" for device in x.devices())
+
+
+def in_place(x: NativeArray) -> bool:
+    """True where NumPy may read an array where it lies, instead of a program."""
+    return not isinstance(x, np.ndarray) and readable(x) and hosting.is_on_host(x)
 
 
 # --- Compiled: JAX runs these op by op, at three to five times the cost ---------------------------

@@ -10,11 +10,10 @@ from weakref import WeakValueDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from ember_ml.backend.contract import Kernel, NativeArray
 from ember_ml.backend.jax import hosting
-from ember_ml.backend.jax.kernels import readable
+from ember_ml.backend.jax.kernels import in_place, readable
 from ember_ml.backend.numpy import scattering
 from ember_ml.backend.portable.scattering import require_range
 
@@ -109,19 +108,7 @@ def _on_host(values: NativeArray, indices: NativeArray) -> bool:
     """
     if values.ndim != 1 or values.size <= _FEW or values.dtype not in _QUICK:
         return False
-    if isinstance(values, Tracer) or not readable(indices) or hosting.within_trace():
-        return False
-    return all(_on_one_cpu(one) for one in (values, indices))
-
-
-def _on_one_cpu(x: NativeArray) -> bool:
-    if isinstance(x, np.ndarray):
-        return True
-    return len(x.devices()) == 1 and _device_of(x).platform == "cpu"
-
-
-def _device_of(x: NativeArray) -> Any:
-    return jax.local_devices()[0] if isinstance(x, np.ndarray) else next(iter(x.devices()))
+    return not hosting.within_trace() and in_place(values) and in_place(indices)
 
 
 def _scatter(name: str, run: Run, *, exact: bool = False) -> Kernel:
@@ -138,7 +125,7 @@ def _scatter(name: str, run: Run, *, exact: bool = False) -> Kernel:
     def kernel(values: NativeArray, indices: NativeArray, axis: int, size: int) -> NativeArray:
         if _on_host(values, indices):
             out = by_numpy(np.asarray(values), np.asarray(indices), axis, size)
-            return hosting.take(out, _device_of(values))
+            return hosting.take(out, next(iter(values.devices())))
         out = compiled(values, indices, axis, size)
         # While the program runs, the host looks at the indices.
         if readable(indices):
